@@ -178,6 +178,8 @@ def test_what_a_permit_reports() -> None:
     permit.outcome("rate_limited")
     assert reported(permit) == {"outcome": "rate_limited"}, "what was reported last wins"
     permit.answered(999)
+    assert reported(permit) == {"status": 999}
+    permit.answered(1000)
     assert reported(permit) == {"outcome": "server_error"}
     with pytest.raises(ValueError, match="expected one of success, "):
         permit.outcome("fine")  # type: ignore[arg-type]

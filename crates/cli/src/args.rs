@@ -22,8 +22,8 @@ use clap::{ArgAction, Args as Group, Parser, Subcommand};
 
 pub(crate) use domains::{Domains, DomainsSet};
 pub(crate) use fetch::{Fetch, Format};
-pub(crate) use jobs::{Jobs, RowFormat, TaskState};
-pub(crate) use parse_errors::{parse, to_json as parse_error_json, wants_json, wants_json_log};
+pub(crate) use jobs::{EndState, Jobs, JobsRemove, RowFormat, TaskState};
+pub(crate) use parse_errors::{UsageError, parse, to_json as parse_error_json, wants_json, wants_json_log};
 pub(crate) use run::{Exec, Run, Scrape, ScrapeOptions};
 pub(crate) use shell::{Completions, Man};
 pub(crate) use sources::{
@@ -84,6 +84,16 @@ pub(crate) struct Global {
     /// Print the result as JSON on stdout; the last line is one object
     #[arg(long, global = true, help_heading = "Global Options")]
     pub(crate) json: bool,
+}
+
+/// The number of a source.
+fn source_number(text: &str) -> Result<i64, &'static str> {
+    text.trim().parse().map_err(|_| "no such source; comity sources list shows their numbers")
+}
+
+/// The number of an item.
+fn item_number(text: &str) -> Result<i64, &'static str> {
+    text.trim().parse().map_err(|_| "no such item; comity items list shows their numbers")
 }
 
 /// The commands.
@@ -194,6 +204,9 @@ pub(crate) struct Demo {
 #[command(after_help = "Examples:
   comity playground                                        # in one terminal
   comity fetch http://strict.localhost:7979/page/{1..30}   # in another
+  comity sources add http://harbour.localhost:7979/        # a front page that links to a feed
+  comity fetch --sitemap http://garden.localhost:7979/sitemap.xml --job garden
+  comity fetch --job garden --refresh                      # pages have ETags: 304
   curl -i http://127.0.0.1:7980/page/1                     # each site also has its own port
 
 Use the ports with programs that can't resolve names such as strict.localhost. http://127.0.0.1:7979/ lists the sites
@@ -207,7 +220,7 @@ pub(crate) struct Playground {
 /// Show what is running on the store: progress, and what delays it
 #[derive(Debug, Clone, Group)]
 #[command(after_help = "Examples:
-  comity top                      # in a second terminal; Ctrl-C quits
+  comity top                      # in a second terminal; q or Ctrl-C quits
   comity top --once
   comity top --json | jq '.processes[].status.held_back'")]
 pub(crate) struct Top {

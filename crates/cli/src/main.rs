@@ -4,7 +4,9 @@
 //! - `setup`: from flags to configuration, store and gate
 //! - `commands`: one file per command
 //! - `hooks`: commands that run for new items (`run --exec`)
+//! - `keys`: keys typed on a terminal
 //! - `live`: the live view and progress lines
+//! - `memory`: fewer threads and one heap if the address space is limited
 //! - `output`: stdout and stderr; no other module writes to them
 //! - `playground`: test sites on loopback
 //! - `signals`: Ctrl-C, SIGTERM and SIGHUP
@@ -17,20 +19,26 @@ mod args;
 mod commands;
 mod exit;
 mod hooks;
+mod keys;
 mod live;
+mod memory;
 mod output;
 mod playground;
 mod setup;
 mod signals;
 
 fn main() -> std::process::ExitCode {
+    memory::use_one_heap();
     if args::wants_json_log() {
         output::set_json_log();
     }
     let args = match args::parse() {
         Ok(args) => args,
         Err(error) => {
-            output::clap_message(&error);
+            match args::UsageError::of(&error) {
+                Some(error) => output::error_message(&error.lines()),
+                None => output::clap_message(&error),
+            }
             if error.use_stderr() && args::wants_json() {
                 output::object(&args::parse_error_json(&error));
             }
@@ -41,7 +49,7 @@ fn main() -> std::process::ExitCode {
     let json = args.global.json;
     // Each site has its own connection, so the usual soft limit of 1,024 open files is soon reached.
     comity::descriptors::raise_limit();
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+    let runtime = match memory::runtime() {
         Ok(runtime) => runtime,
         Err(error) => return exit::failed(&error.into(), json).into(),
     };

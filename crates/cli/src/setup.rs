@@ -155,11 +155,25 @@ pub(crate) fn archive(
     config: &Config,
 ) -> anyhow::Result<Archive> {
     let wrong = |error| usage(format!("{setting}: {error}"));
+    if format != ArchiveFormat::None {
+        check_folder(setting, out)?;
+    }
     Ok(match format {
         ArchiveFormat::None => Archive::Nothing,
         ArchiveFormat::Files => Archive::Files(Files::open(out).map_err(wrong)?),
         ArchiveFormat::Warc => Archive::Warc(Warc::open(out, job, config, Clock::new()).map_err(wrong)?),
     })
+}
+
+/// Refuses a path that can't be a folder because there is a file, at the path itself or on the way to it.
+fn check_folder(setting: &str, folder: &Path) -> anyhow::Result<()> {
+    match folder.ancestors().find(|path| path.exists()) {
+        Some(found) if !found.is_dir() => {
+            let (folder, found) = (folder.display().to_string(), found.display());
+            Err(usage(format!("{setting} = {folder:?}: expected a folder, but {found} is a file")))
+        }
+        _ => Ok(()),
+    }
 }
 
 impl From<Format> for ArchiveFormat {

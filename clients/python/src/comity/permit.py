@@ -72,8 +72,8 @@ class Permit:
         if isinstance(result, str):
             return replace(report, outcome=result)
         status, headers = result
-        # Some sites answer with an invalid status, such as 999.
-        if not 100 <= status <= 599:
+        # No server can send another status, so it was made up by whoever called.
+        if not 100 <= status <= 999:
             return replace(report, outcome="server_error", headers=headers)
         return replace(report, status=status, headers=headers)
 

@@ -20,7 +20,7 @@ use super::request::Request;
   comity fetch --sitemap https://example.org/ --job site --out site
   comity fetch --input urls.txt --auth-bearer-env API_TOKEN -H 'X-Client: ${CLIENT_ID}' --timeout 20s
 
-A URL that is listed twice is fetched once. Pages are saved to DIR/HOST/…, and DIR/index.jsonl has a row for each finished
+A URL that is listed twice is fetched once, and so is one that the job has already. Pages are saved to DIR/HOST/…, and DIR/index.jsonl has a row for each finished
 URL, and one more when it is retried or refreshed; the last one counts.
 Credentials are sent only to the hosts you list, wherever redirects lead; see docs/requests.md. With --format warc, all
 responses go to DIR/JOB-….warc.gz; see docs/warc.md.")]
@@ -46,10 +46,10 @@ pub(crate) struct Fetch {
     /// Include response headers in those objects and in index.jsonl, without cookies and other secrets
     #[arg(long)]
     pub(crate) with_headers: bool,
-    /// Folder for pages; - saves none and prints JSON objects like --jsonl [default: comity-pages]
+    /// Folder for pages fetched from now on; - saves none and prints JSON objects like --jsonl [default: comity-pages]
     #[arg(long, short, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
-    /// How to save pages [default: files]
+    /// How to save pages fetched from now on [default: files]
     #[arg(long, value_enum)]
     pub(crate) format: Option<Format>,
     /// Maximum requests in flight, over all sites; requests to unresponsive sites don't count [default: 16]

@@ -65,7 +65,8 @@ The rows are the same as in index.jsonl and fetch --jsonl; see docs/jobs.md.")]
 
 Without --status and --match, everything that failed is retried except 404 and 410, and so is what was skipped because
 the job ended. --status takes statuses (404), classes (5xx), outcomes (timeout, network_error, rate_limited, blocked,
-unavailable, server_error, answered), skipped (because the job ended), robots (forbidden by robots.txt), or all.")]
+unavailable, server_error, answered), skipped (because the job ended), robots (forbidden by robots.txt), or all.
+While a job is running, nothing is changed, and the exit code is 2.")]
     Retry {
         /// Name of the job
         name: String,
@@ -76,13 +77,48 @@ unavailable, server_error, answered), skipped (because the job ended), robots (f
         #[arg(long = "match", value_name = "GLOB")]
         matching: Option<String>,
     },
-    /// Delete a job and its results from the store; fetched pages are kept
-    #[command(after_help = "Example:
-  comity jobs remove news")]
-    Remove {
-        /// Name of the job
-        name: String,
-    },
+    /// Delete jobs and their results from the store; fetched pages are kept
+    #[command(after_help = "Examples:
+  comity jobs remove news old-news
+  comity jobs remove --older-than 30d --dry-run # jobs that ended more than 30 days ago
+  comity jobs remove --state done --older-than 30d --match 'fetch-*'
+
+Without names, only jobs that have ended are removed. A job that is stopped can be removed by name, and one that is
+running can't. Jobs that were started without --job are called fetch-…. To delete the URLs of old jobs, and keep the jobs
+with their counts, use comity prune.")]
+    Remove(JobsRemove),
+}
+
+/// Which jobs to remove: by name, or those that have ended and match everything else.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct JobsRemove {
+    /// Names of the jobs
+    #[arg(value_name = "NAME", required_unless_present_any = ["state", "older_than", "matching"],
+        conflicts_with_all = ["state", "older_than", "matching"])]
+    pub(crate) names: Vec<String>,
+    /// Jobs that ended this way [default: all three]
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "LIST")]
+    pub(crate) state: Vec<EndState>,
+    /// Jobs that ended longer ago than this, such as 30d
+    #[arg(long, value_name = "AGE")]
+    pub(crate) older_than: Option<String>,
+    /// Jobs whose names match this pattern; * matches anything, ? one character
+    #[arg(long = "match", value_name = "GLOB")]
+    pub(crate) matching: Option<String>,
+    /// List what would be removed, and remove nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+/// How a job ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum EndState {
+    /// Every URL is finished
+    Done,
+    /// It gave up on every site that still had URLs
+    Failed,
+    /// It was cancelled
+    Cancelled,
 }
 
 /// Output formats of `jobs export`.

@@ -1,4 +1,5 @@
-//! Errors on the command line: clap's messages, kept short, with better tips, and as JSON for scripts.
+//! Errors on the command line: clap's errors in the words of all others (`--flag = VALUE: expected …`), with better
+//! tips, and as JSON for scripts.
 //!
 //! The tips added here cover flags of other tools (`--output`, `--threads`), flags of another Comity command, and a URL
 //! in place of a command. URLs that can't be fetched are checked in `urls`.
@@ -30,23 +31,92 @@ pub(crate) fn wants_json_log() -> bool {
     words.iter().any(|word| *word == "--log-format=json") || words.windows(2).any(is_pair)
 }
 
+/// What is wrong with a command line.
+pub(crate) struct UsageError {
+    message: String,
+    tips: Vec<String>,
+    /// The command that was meant, such as `comity fetch`.
+    command: String,
+}
+
+impl UsageError {
+    /// What `error` says; `None` if it is the help or version that was asked for, or the help of a command without
+    /// arguments.
+    pub(crate) fn of(error: &clap::Error) -> Option<Self> {
+        let is_help = error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
+        (error.use_stderr() && !is_help).then(|| Self::new(error, &words()))
+    }
+
+    fn new(error: &clap::Error, words: &[String]) -> Self {
+        let text = error.render().to_string();
+        let lines = || text.lines().map(str::trim).filter(|line| !line.is_empty());
+        let message = match error.kind() {
+            ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => {
+                "a command is missing; --help lists them".to_owned()
+            }
+            _ => invalid_value(error).unwrap_or_else(|| {
+                let message = lines().take_while(|line| {
+                    !["tip:", "Usage:", "For more"].iter().any(|end| line.starts_with(end))
+                });
+                let message: Vec<&str> = message.map(|line| line.trim_start_matches("error: ")).collect();
+                message.join(" ")
+            }),
+        };
+        let tips = lines().filter_map(|line| line.strip_prefix("tip: ")).map(str::to_owned).collect();
+        let root = built();
+        let command = command_of(&root, words).get_bin_name().unwrap_or("comity").to_owned();
+        Self { message, tips, command }
+    }
+
+    /// The message, the tips, and where to read more, one per line.
+    pub(crate) fn lines(&self) -> String {
+        let tips = self.tips.iter().map(|tip| format!("\ntip: {tip}")).collect::<String>();
+        format!("{}{tips}\ntip: {} --help shows how to use it", self.message, self.command)
+    }
+}
+
 /// An error as JSON: the message, tips, and the exit code.
 pub(crate) fn to_json(error: &clap::Error) -> Value {
-    let text = error.render().to_string();
-    let lines = || text.lines().map(str::trim).filter(|line| !line.is_empty());
-    let message = match error.kind() {
-        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => {
-            "a command is missing; --help lists them".to_owned()
-        }
-        _ => {
-            let message = lines()
-                .take_while(|line| !["tip:", "Usage:", "For more"].iter().any(|end| line.starts_with(end)));
-            let message: Vec<&str> = message.map(|line| line.trim_start_matches("error: ")).collect();
-            message.join(" ")
-        }
-    };
-    let tips: Vec<&str> = lines().filter_map(|line| line.strip_prefix("tip: ")).collect();
+    let UsageError { message, tips, .. } = UsageError::new(error, &words());
     json!({ "error": message, "tips": tips, "code": exit::USAGE })
+}
+
+/// An invalid value in the form that all other messages have; `None` for another error.
+fn invalid_value(error: &clap::Error) -> Option<String> {
+    let text = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.as_str()),
+        _ => None,
+    };
+    let (argument, value) = (text(ContextKind::InvalidArg)?, text(ContextKind::InvalidValue)?);
+    // `--format <FORMAT>`, or `<ID>` and `[URL]...`.
+    let name = argument.split(' ').next()?.trim_end_matches("...").trim_matches(['<', '>', '[', ']']);
+    let expected = match (error.kind(), error.get(ContextKind::ValidValue)) {
+        (ErrorKind::InvalidValue, _) if value.is_empty() => return None,
+        (ErrorKind::InvalidValue, Some(ContextValue::Strings(known))) => {
+            let known: Vec<String> = known.iter().map(|one| format!("{one:?}")).collect();
+            format!("expected one of {}", known.join(", "))
+        }
+        (ErrorKind::ValueValidation, _) => in_our_words(&std::error::Error::source(error)?.to_string()),
+        _ => return None,
+    };
+    Some(format!("{name} = {value:?}: {expected}"))
+}
+
+/// What a parser of the standard library or of clap says about a value.
+fn in_our_words(problem: &str) -> String {
+    match problem.split_once(" is not in ") {
+        Some((_, range)) => format!(
+            "expected a whole number, {}",
+            range.replacen("..=", " to ", 1).replacen("..", " or more", 1)
+        ),
+        None if NOT_A_NUMBER.iter().any(|start| problem.starts_with(start)) => {
+            "expected a whole number".to_owned()
+        }
+        None if problem.starts_with("invalid socket address") => {
+            "expected an address and a port such as 127.0.0.1:7979".to_owned()
+        }
+        None => problem.to_owned(),
+    }
 }
 
 /// The words of the command line, without the program's name.
@@ -165,6 +235,8 @@ fn has_flag(command: &Command, flag: &str) -> bool {
     })
 }
 
+/// How the standard library's messages about numbers start.
+const NOT_A_NUMBER: [&str; 3] = ["invalid digit", "number too", "cannot parse integer"];
 /// Flags of other tools, and what to use instead: a flag, or a tip in words.
 const FROM_OTHER_TOOLS: [(&[&str], &[&str]); 18] = [
     (&["--output", "--output-dir", "--dir", "--directory-prefix", "--dest", "-P", "-O"], &["--out"]),
@@ -261,6 +333,44 @@ mod tests {
         for (_, instead) in COMMANDS_OF_OTHER_TOOLS {
             let words: Vec<String> = instead.split(' ').skip(1).map(str::to_owned).collect();
             assert_eq!(command_of(&root, &words).get_bin_name(), Some(instead));
+        }
+    }
+
+    /// The messages of clap read like all others.
+    #[test]
+    fn invalid_values_are_reported_in_one_form() {
+        for (line, message) in [
+            (
+                "comity fetch --format paper",
+                "--format = \"paper\": expected one of \"files\", \"warc\", \"none\"",
+            ),
+            (
+                "comity run --source no",
+                "--source = \"no\": no such source; comity sources list shows their numbers",
+            ),
+            (
+                "comity sources show no",
+                "ID = \"no\": no such source; comity sources list shows their numbers",
+            ),
+            ("comity scrape no", "ITEM = \"no\": no such item; comity items list shows their numbers"),
+            ("comity items list --limit many", "--limit = \"many\": expected a whole number"),
+            ("comity run --exec x --exec-jobs 99", "--exec-jobs = \"99\": expected a whole number, 1 to 64"),
+            (
+                "comity playground --listen x",
+                "--listen = \"x\": expected an address and a port such as 127.0.0.1:7979",
+            ),
+            ("comity fetch --format", "a value is required for '--format <FORMAT>' but none was supplied"),
+            ("comity check", "the following required arguments were not provided: <URL>"),
+        ] {
+            let words: Vec<String> = line.split(' ').skip(1).map(str::to_owned).collect();
+            let error = UsageError::new(&error_for(line), &words);
+            assert!(error.message.starts_with(message), "{line}: {}", error.message);
+            let command = line
+                .split(' ')
+                .take_while(|word| !word.starts_with('-') && *word != "no")
+                .collect::<Vec<_>>();
+            let help = format!("\ntip: {} --help shows how to use it", command.join(" "));
+            assert!(error.lines().ends_with(&help), "{line}: {}", error.lines());
         }
     }
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args as Group;
 
-use super::Format;
+use super::{Format, item_number, source_number};
 
 /// Fetch the sources that are due, and scrape their new items
 #[derive(Debug, Clone, Group)]
@@ -26,7 +26,7 @@ pub(crate) struct Run {
     #[arg(long, conflicts_with = "window_end")]
     pub(crate) watch: bool,
     /// Only this source; may be repeated
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", value_parser = source_number)]
     pub(crate) source: Vec<i64>,
     /// Fetch sources only; their items are left for a later run or comity scrape
     #[arg(long)]
@@ -89,10 +89,10 @@ Bulk scrapes take up to scrape.max_bulk_batch_size items (100) and respect scrap
 #[group(required = true, multiple = false, args = ["items", "source", "all_unscraped"])]
 pub(crate) struct Scrape {
     /// Items to scrape, by number
-    #[arg(value_name = "ITEM")]
+    #[arg(value_name = "ITEM", value_parser = item_number)]
     pub(crate) items: Vec<i64>,
     /// Scrape unscraped and failed items of this source
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", value_parser = source_number)]
     pub(crate) source: Option<i64>,
     /// Scrape unscraped and failed items of all sources
     #[arg(long)]

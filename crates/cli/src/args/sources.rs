@@ -7,6 +7,8 @@ use clap::{ArgGroup, Args as Group, Subcommand, ValueEnum};
 use comity::store::items::ItemState;
 use comity::store::sources::Kind;
 
+use super::{item_number, source_number};
+
 /// Manage the sources you follow: feeds, pages, sitemaps, URL lists
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum Sources {
@@ -33,7 +35,7 @@ pub(crate) enum Sources {
   comity sources show 3")]
     Show {
         /// Number of the source, from comity sources list
-        #[arg(value_name = "ID")]
+        #[arg(value_name = "ID", value_parser = source_number)]
         id: i64,
     },
     /// Change a source
@@ -43,7 +45,7 @@ pub(crate) enum Sources {
   comity sources remove 3 4")]
     Remove {
         /// Numbers of the sources, from comity sources list
-        #[arg(value_name = "ID", required = true)]
+        #[arg(value_name = "ID", required = true, value_parser = source_number)]
         ids: Vec<i64>,
     },
     /// Import sources from OPML (as feed readers export it), CSV, or a list with one URL per line
@@ -87,7 +89,7 @@ pub(crate) struct SourcesAdd {
     /// Name to show [default: its title, or its host and path]
     #[arg(long)]
     pub(crate) name: Option<String>,
-    /// How often to fetch it, such as 8h, 90m or 480 (minutes) [default: in every run]
+    /// How often to fetch it, such as 8h, 90m or 2d [default: in every run]
     #[arg(long, value_name = "EVERY", allow_negative_numbers = true)]
     pub(crate) cadence: Option<String>,
     /// Minimum seconds between scrapes of its items, such as 2.5; 0 for none [default: scrape.min_interval]
@@ -108,7 +110,7 @@ pub(crate) struct SourcesAdd {
 #[command(group = ArgGroup::new("change").required(true).multiple(true))]
 pub(crate) struct SourcesSet {
     /// Number of the source, from comity sources list
-    #[arg(value_name = "ID")]
+    #[arg(value_name = "ID", value_parser = source_number)]
     pub(crate) id: i64,
     /// Set its name
     #[arg(long, group = "change")]
@@ -131,7 +133,7 @@ pub(crate) struct SourcesSet {
     /// Minimum seconds between scrapes, such as 2.5; 0 for none, default for scrape.min_interval
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, group = "change")]
     pub(crate) min_interval: Option<String>,
-    /// How often to fetch it, such as 8h, 90m or 480 (minutes); none for every run
+    /// How often to fetch it, such as 8h, 90m or 2d; none for every run
     #[arg(long, value_name = "EVERY", allow_negative_numbers = true, group = "change")]
     pub(crate) cadence: Option<String>,
 }
@@ -174,9 +176,9 @@ pub(crate) enum Cadence {
     #[command(after_help = "Examples:
   comity sources cadence set 8h 3 4
   comity sources cadence set 90m --kind feed --match news --dry-run
-  comity sources cadence set 480 --all                  # minutes")]
+  comity sources cadence set 2d --all")]
     Set {
-        /// How often to fetch, such as 8h, 90m or 480 (minutes)
+        /// How often to fetch, such as 8h, 90m or 2d
         #[arg(value_name = "EVERY", allow_negative_numbers = true)]
         every: String,
         #[command(flatten)]
@@ -200,7 +202,8 @@ pub(crate) enum Cadence {
 #[command(group = ArgGroup::new("which").required(true).multiple(true))]
 pub(crate) struct Selection {
     /// Numbers of the sources, from comity sources list
-    #[arg(value_name = "ID", group = "which", conflicts_with_all = ["all", "kind", "like"])]
+    #[arg(value_name = "ID", value_parser = source_number)]
+    #[arg(group = "which", conflicts_with_all = ["all", "kind", "like"])]
     pub(crate) ids: Vec<i64>,
     /// All sources
     #[arg(long, group = "which", conflicts_with_all = ["kind", "like"])]
@@ -226,7 +229,7 @@ pub(crate) enum Items {
   comity items list --after 0 --limit 1000 --json       # all items in pages, oldest first")]
     List {
         /// Only items of this source
-        #[arg(long, value_name = "ID")]
+        #[arg(long, value_name = "ID", value_parser = source_number)]
         source: Option<i64>,
         /// Only items in this state
         #[arg(long, value_parser = states(), value_name = "STATE")]
@@ -235,7 +238,7 @@ pub(crate) enum Items {
         #[arg(long, value_name = "N", default_value_t = 50)]
         limit: u32,
         /// List the items after this one, oldest first
-        #[arg(long, value_name = "ID")]
+        #[arg(long, value_name = "ID", value_parser = item_number)]
         after: Option<i64>,
     },
     /// Export items as JSON Lines or CSV, oldest first
@@ -256,7 +259,7 @@ open it in a spreadsheet (a title may start with =).")]
   comity items show 120 --text | less")]
     Show {
         /// Number of the item, from comity items list
-        #[arg(value_name = "ID")]
+        #[arg(value_name = "ID", value_parser = item_number)]
         id: i64,
         /// Print only the main text of its page
         #[arg(long)]
@@ -271,7 +274,7 @@ pub(crate) struct ExportItems {
     #[arg(long, value_name = "TIME")]
     pub(crate) since: Option<String>,
     /// Only items of this source
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", value_parser = source_number)]
     pub(crate) source: Option<i64>,
     /// Only items in this state
     #[arg(long, value_parser = states(), value_name = "STATE")]

@@ -5,9 +5,9 @@
 
 use std::path::Path;
 
-use comity::jobs::URL_MAX;
+use comity::jobs::{URL_MAX, meant_url};
 use comity::redact;
-use url::{Host, Url};
+use url::Url;
 
 use crate::exit;
 
@@ -71,7 +71,7 @@ fn problem(nth: usize, text: &str, is_file: impl Fn(&str) -> bool) -> Option<Str
         _ if has_list_extension(text) => Some(format!(
             "{shown:?} isn't a URL, and there is no such file; pass a list of URLs with --input FILE"
         )),
-        _ if let Some(meant) = with_scheme(text) => {
+        _ if let Some(meant) = meant_url(text) => {
             Some(format!("{shown:?} isn't a URL: did you mean {meant} ?"))
         }
         Ok(_) => Some(format!("{shown:?} can't be fetched: only http and https URLs can")),
@@ -83,18 +83,6 @@ fn problem(nth: usize, text: &str, is_file: impl Fn(&str) -> bool) -> Option<Str
 fn has_list_extension(text: &str) -> bool {
     let extension = Path::new(text).extension().and_then(|extension| extension.to_str());
     !text.contains("://") && extension.is_some_and(|extension| LISTS.contains(&extension))
-}
-
-/// The URL that was probably meant by a host without a scheme.
-fn with_scheme(text: &str) -> Option<String> {
-    let is_bare = !text.contains("://") && !text.starts_with(['/', '.', '-', '#', '?']);
-    let url = is_bare.then(|| Url::parse(&format!("https://{text}")).ok()).flatten()?;
-    let scheme = match url.host()? {
-        Host::Domain("localhost") | Host::Ipv4(_) | Host::Ipv6(_) => "http",
-        Host::Domain(name) if name.contains('.') => "https",
-        Host::Domain(_) => return None,
-    };
-    Some(redact::text(&format!("{scheme}://{text}")))
 }
 
 /// Maximum number of problems to list.

@@ -11,7 +11,7 @@ use comity::core::decision::Reason;
 use comity::core::domain::Domain;
 use comity::core::headers::PacingHints;
 use comity::core::intent::Intent;
-use comity::core::outcome::{Answer, Outcome};
+use comity::core::outcome::{Answer, Outcome, STATUSES};
 use comity::core::pace::{Freshness, LEASE, LEASE_MAX, Pace, PermitRef, Terms};
 use comity::core::time::{Span, Timestamp};
 use comity::gate::{self, CloseMode, DomainView, Gate, Inspector};
@@ -126,7 +126,8 @@ async fn check_remotely(
 
 fn print_decision(global: &Global, decision: &Value) -> u8 {
     let proceed = decision["proceed"] == true;
-    let (text, wait_ms) = (decision["reason"].as_str().unwrap_or_default(), &decision["wait_ms"]);
+    let text = report::readable(decision["reason"].as_str().unwrap_or_default());
+    let wait = Span::from_millis(decision["wait_ms"].as_u64().unwrap_or(0)).countdown();
     if global.json {
         output::object(decision);
     } else if proceed {
@@ -134,7 +135,7 @@ fn print_decision(global: &Global, decision: &Value) -> u8 {
     } else if decision["refused"] == true {
         output::line(&format!("refused: {text}"));
     } else {
-        output::line(&format!("wait {wait_ms} ms: {text}"));
+        output::line(&format!("wait {wait}: {text}"));
     }
     if proceed { exit::DONE } else { exit::FAILURES }
 }
@@ -292,7 +293,7 @@ fn print_explained(global: &Global, explained: &Value) {
     for constraint in constraints {
         let mark = if constraint["binds"] == true { "waits" } else { "  met" };
         let text = |key: &str| constraint[key].as_str().unwrap_or_default().to_owned();
-        output::line(&format!("  {mark}  {:8} {}", text("origin"), text("text")));
+        output::line(&format!("  {mark}  {:8} {}", text("origin"), report::readable(&text("text"))));
     }
     if constraints.is_empty() {
         output::line("  no constraints: its rule sets no limits");
@@ -325,8 +326,8 @@ fn answer(record: &Record, now: Timestamp) -> anyhow::Result<Answer> {
         if status == 0 {
             return Ok(Outcome::NetworkError.into());
         }
-        if !(100..600).contains(&status) {
-            return Err(exit::usage(format!("outcome = {status}: expected an HTTP status from 100 to 599")));
+        if !STATUSES.contains(&status) {
+            return Err(exit::usage(format!("outcome = {status}: expected an HTTP status from 100 to 999")));
         }
         return Ok(Answer::of_status(status, hints));
     }

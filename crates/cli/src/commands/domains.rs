@@ -51,7 +51,10 @@ pub(crate) async fn run(global: &Global, config: &Config, command: Domains) -> a
 }
 
 fn span(flag: &str, text: Option<&str>) -> anyhow::Result<Option<Span>> {
-    let parse = |text: &str| Span::parse(text).map_err(|error| exit::usage(format!("{flag}: {error}")));
+    let parse = |text: &str| {
+        Span::parse(text)
+            .map_err(|error| exit::usage(format!("{flag} = {text:?}: expected {}", error.expected)))
+    };
     text.map(parse).transpose()
 }
 

@@ -1,25 +1,26 @@
 //! `comity fetch`: opens or creates the job, reads its URLs, runs the worker pool.
 //!
 //! What workers do with a URL is in the engine (`comity::jobs`); rows on stdout are in `stream`; where URLs come from is in
-//! `input`; how a run ends is in `summary`, and what it waits for then in `waits`.
+//! `input`; what is saved with a job is in `options`, and where its pages go in `place`; how a run ends is in `summary`,
+//! and what it waits for then in `waits`.
 
 mod input;
+mod options;
+mod place;
 mod summary;
 mod waits;
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use comity::archive::{Archive, Warc};
 use comity::client;
 use comity::clock::Clock;
-use comity::config::{ArchiveFormat, Config, Overrides};
+use comity::config::Config;
 use comity::core::task::{JobState, JobStep};
 use comity::core::time::{Span, Timestamp};
 use comity::gate::{CloseMode, Gate};
-use comity::jobs::{Parts, Pool, StopReason, Until, UrlLists};
+use comity::jobs::{Parts, Pool, RunCounts, StopReason, Until, UrlLists};
 use comity::request::JobRequest;
 use comity::status::Status;
 use comity::store::items::SCRAPE_JOB;
@@ -27,10 +28,12 @@ use comity::store::jobs::{Counts, Job, RetryFilter};
 use comity::store::tasks::TaskFilter;
 use comity::store::{Store, StoreError};
 use comity::transport::Transport;
-use serde_json::{Map, Value, json};
+use serde_json::json;
 use url::Url;
 
 use self::input::{Input, Listed, on_bad};
+use self::options::{absolute, archive, close_open_warc, options, overrides, request};
+use self::place::Change;
 use self::summary::{Ended, Repeat, how_to_resume};
 use super::{hints, jobs, report, stream};
 use crate::args::{Fetch, Format, Global, urls};
@@ -55,7 +58,7 @@ pub(crate) async fn run(global: &Global, fetch: Fetch) -> anyhow::Result<u8> {
     };
     let known = match &fetch.job {
         Some(name) => store.find_job(name.clone()).await?,
-        None if fetch.refresh => last_job_in(&*store, &fetch).await?,
+        None if fetch.refresh => last_job_in(&*store, &fetch, has_input).await?,
         None => None,
     };
     let fetch = Fetch { job: fetch.job.or_else(|| known.as_ref().map(|job| job.name.clone())), ..fetch };
@@ -77,13 +80,13 @@ pub(crate) async fn run(global: &Global, fetch: Fetch) -> anyhow::Result<u8> {
         _ => {}
     }
     let input = listed.with_rest(&fetch, known.as_ref()).await?;
-    let options = known.as_ref().map(|job| &job.options);
-    let config = match options {
+    let saved = known.as_ref().map(|job| &job.options);
+    let config = match saved {
         Some(options) => setup::config(global, overrides(&fetch, Some(options)))?,
         None => config,
     };
-    let request = request(&fetch, options)?;
-    let run = Run::begin(global, &fetch, config, store, options, &request).await?;
+    let request = request(&fetch, saved)?;
+    let run = Run::begin(global, &fetch, config, store, known.as_ref(), &request).await?;
     run.finish(input, &fetch).await
 }
 
@@ -94,8 +97,18 @@ struct Run<'a> {
     gate: Gate,
     pool: Pool,
     job: Job,
+    before: Before,
     began: Timestamp,
     limits: Limits,
+}
+
+/// What a run found when it began.
+#[derive(Debug, Clone, Copy)]
+struct Before {
+    /// The state of the job; `None` if the run created it.
+    state: Option<JobState>,
+    /// The counts of the job, without pages that are fetched again.
+    counts: Counts,
 }
 
 impl<'a> Run<'a> {
@@ -104,12 +117,14 @@ impl<'a> Run<'a> {
         fetch: &Fetch,
         config: Config,
         store: Arc<dyn Store>,
-        saved: Option<&Value>,
+        known: Option<&Job>,
         request: &JobRequest,
     ) -> anyhow::Result<Self> {
         let name = fetch.job.clone().unwrap_or_else(|| new_name(Clock::new().now()));
         let patience = max_wait(fetch)?;
-        let options = options(global, fetch, saved, request);
+        let options = options(global, fetch, known.map(|job| &job.options), request);
+        let change = known.and_then(|job| Change::of(job, &options));
+        change.as_ref().map_or(Ok(()), Change::check)?;
         // Credentials and other request options come first: without them the job must not start.
         let transport = client::transport_for(&config, request)?;
         check_sites(&*store, fetch, &transport).await?;
@@ -117,8 +132,12 @@ impl<'a> Run<'a> {
         let gate = setup::gate(&config, store.clone(), &format!("fetch {name}")).await?;
         let began = gate.clock().now();
         let (job, made) = store.open_job(name, options.clone(), began).await?;
+        if let Some(change) = &change {
+            change.keep_earlier_files(&*store).await?;
+            change.in_words().iter().filter(|_| !global.quiet).for_each(|words| output::remark(words));
+        }
         if !made && job.options != options {
-            store.set_options(job.id, options).await?;
+            store.set_options(job.id, options.clone()).await?;
         }
         if fetch.refresh && !made {
             let revival = RetryFilter { done_before: Some(began), ..RetryFilter::default() };
@@ -128,6 +147,8 @@ impl<'a> Run<'a> {
         }
         // An earlier process may have died right after it reopened the job.
         jobs::sweep(&*store, &job, gate.clock()).await?;
+        let state = (!made).then_some(job.state);
+        let counts = store.find_job(job.name.clone()).await?.map_or(job.counts, |job| job.counts);
         let what = if made { "started" } else { "resumed" };
         tracing::info!(job = job.name, store = store.location(), profile = config.profile, "job {what}");
         setup::warn_without_contact(&config);
@@ -143,7 +164,8 @@ impl<'a> Run<'a> {
             until: Until::Done { patience },
             rows: stream::rows(fetch),
         };
-        Ok(Self { global, store, gate, pool: Pool::new(parts), job, began, limits })
+        let before = Before { state, counts };
+        Ok(Self { global, store, gate, pool: Pool::new(parts), job, before, began, limits })
     }
 
     async fn finish(self, input: Input, fetch: &Fetch) -> anyhow::Result<u8> {
@@ -163,7 +185,7 @@ impl<'a> Run<'a> {
             pool.fill_from(UrlLists { lines, on_bad, sitemaps, on_problem }).await.map(Some)
         });
         let view = JobView::new(&self.gate, &self.store, &self.job, Counts::default(), self.limits.clone());
-        let mut watched = Fetching { run: &self, view };
+        let mut watched = Fetching { run: &self, rows: stream::is_wanted(fetch), view };
         let (ended, interrupted) = live::watch(self.global, &mut watched, working, &mut signals).await;
         let seen = watched.view.held_back();
         let ended = ended.context("the worker pool ended unexpectedly")?;
@@ -205,6 +227,7 @@ impl<'a> Run<'a> {
             job: &job,
             reason: ended,
             filled,
+            before: self.before,
             counts: self.pool.run_counts(),
             held_back,
             output_error,
@@ -229,6 +252,8 @@ fn max_wait(fetch: &Fetch) -> anyhow::Result<Option<Span>> {
 /// The job as the live view watches it.
 struct Fetching<'a> {
     run: &'a Run<'a>,
+    /// Whether rows are printed.
+    rows: bool,
     view: JobView,
 }
 
@@ -246,7 +271,7 @@ impl Watched for Fetching<'_> {
     }
 
     fn quit_message(&self) -> String {
-        let how = how_to_resume(&*self.run.store, &self.run.job.name, Repeat::Nothing);
+        let how = how_to_resume(&*self.run.store, &self.run.job.name, Repeat::Nothing, self.rows);
         format!("Stopped; requests in flight will be repeated when the job is resumed\n{how}")
     }
 }
@@ -265,6 +290,7 @@ async fn already_ended(
     let line = format!("job {name} is already {state}: {}; nothing was sent", report::progress(job));
     if global.json {
         let mut object = report::summary(job, 0);
+        object["this_run"] = report::this_run(&RunCounts::default(), 0, None);
         object["message"] = json!(job.message.as_ref().unwrap_or(&line));
         output::object(&object);
     } else if global.quiet {
@@ -286,24 +312,32 @@ async fn already_ended(
     }
     if !global.quiet {
         job.message.iter().for_each(|message| output::remark(message));
+        let options = options(global, fetch, Some(&job.options), &JobRequest::default());
+        Change::of(job, &options).iter().for_each(|change| output::warning(&change.without_effect()));
         hints::retry(store, job).await?.iter().for_each(|hint| output::remark(hint));
         if state == JobState::Done {
             output::remark(&format!(
                 "To fetch what has changed: comity fetch --job {name} --refresh; to add URLs: comity fetch --job {name} --input FILE"
             ));
         }
+        jobs::pruned_urls(store, job).await?.iter().for_each(|pruned| output::remark(pruned));
     }
     Ok(code)
 }
 
 /// The latest job that saved its pages to the `--out` folder.
-async fn last_job_in(store: &dyn Store, fetch: &Fetch) -> anyhow::Result<Option<Job>> {
+async fn last_job_in(store: &dyn Store, fetch: &Fetch, has_input: bool) -> anyhow::Result<Option<Job>> {
     let Some(out) = fetch.out.as_ref().filter(|_| !stream::is_stdout(fetch)) else {
         return Err(exit::usage("--refresh: name the job with --job, or the folder of its pages with --out"));
     };
     let out = absolute(out).display().to_string();
     let jobs = store.list_jobs().await?;
-    Ok(jobs.into_iter().find(|job| job.options["out"] == out.as_str()))
+    let last = jobs.into_iter().find(|job| job.options["out"] == out.as_str());
+    if last.is_none() && !has_input {
+        let what = format!("--refresh: no job saves its pages in {out}; comity jobs list shows all jobs");
+        return Err(exit::usage(what));
+    }
+    Ok(last)
 }
 
 /// Writes rows that may be missing because a process was killed right after the last page of the job.
@@ -385,98 +419,11 @@ async fn check_sites(store: &dyn Store, fetch: &Fetch, transport: &Transport) ->
     if missing.is_empty() { Ok(()) } else { Err(exit::usage(missing.join("\n"))) }
 }
 
-/// Settings from the command line, which override the job's saved options.
-fn overrides(fetch: &Fetch, saved: Option<&Value>) -> Overrides {
-    let saved = |key: &str| saved?.get(key)?.as_str().map(str::to_owned);
-    let or = |flag: &Option<String>, key: &str| flag.clone().or_else(|| saved(key));
-    Overrides {
-        profile: saved("profile"),
-        delay: or(&fetch.delay, "delay"),
-        learning: or(&fetch.learning, "learning"),
-        robots: or(&fetch.robots, "robots"),
-        concurrency: or(&fetch.concurrency, "concurrency"),
-        max_retries: or(&fetch.max_retries, "max_retries"),
-        ..Overrides::default()
-    }
-}
-
-/// Request options from the command line, which override the job's saved ones.
-fn request(fetch: &Fetch, saved: Option<&Value>) -> anyhow::Result<JobRequest> {
-    let saved = saved.map_or(&Value::Null, |saved| &saved["request"]);
-    JobRequest::new(&fetch.request.typed(), saved).map_err(|wrong| exit::usage(wrong.join("\n")))
-}
-
-/// The options to save with the job: those from the command line, now or earlier.
-fn options(global: &Global, fetch: &Fetch, saved: Option<&Value>, request: &JobRequest) -> Value {
-    let mut options: Map<String, Value> = saved.and_then(Value::as_object).cloned().unwrap_or_default();
-    let is_stdout = stream::is_stdout(fetch);
-    let out = fetch.out.as_ref().filter(|_| !is_stdout).map(|out| absolute(out).display().to_string());
-    let format = match is_stdout {
-        true => Some(ArchiveFormat::None),
-        // Naming a folder for a job that saved no pages so far means: save them there from now on.
-        false if fetch.format.is_none() && out.is_some() && options.get("format") == Some(&json!("none")) => {
-            Some(ArchiveFormat::Files)
-        }
-        false => fetch.format.map(ArchiveFormat::from),
-    };
-    let format = format.map(|format| format.as_str().to_owned());
-    if !fetch.sitemap.is_empty() {
-        options.insert("sitemaps".to_owned(), json!(fetch.sitemap));
-    }
-    for (key, flag) in [
-        ("profile", &global.profile),
-        ("delay", &fetch.delay),
-        ("learning", &fetch.learning),
-        ("robots", &fetch.robots),
-        ("concurrency", &fetch.concurrency),
-        ("max_retries", &fetch.max_retries),
-        ("out", &out),
-        ("format", &format),
-    ] {
-        if let Some(value) = flag {
-            options.insert(key.to_owned(), json!(value));
-        }
-    }
-    if *request != JobRequest::default() {
-        options.insert("request".to_owned(), request.to_json());
-    }
-    options.entry("format").or_insert_with(|| json!("files"));
-    if options["format"] != "none" {
-        let default = absolute(Path::new(DEFAULT_OUT)).display().to_string();
-        options.entry("out").or_insert_with(|| json!(default));
-    }
-    Value::Object(options)
-}
-
-/// Makes a path absolute, because a job may be resumed from another folder.
-fn absolute(path: &Path) -> PathBuf {
-    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
-}
-
-/// The archive that a job with these options saves its pages to.
-fn archive(options: &Value, job: &str, config: &Config) -> anyhow::Result<Archive> {
-    let format = options["format"].as_str().and_then(ArchiveFormat::parse);
-    match (format, options["out"].as_str()) {
-        (Some(format), Some(out)) => setup::archive("--out", format, Path::new(out), job, config),
-        _ => Ok(Archive::Nothing),
-    }
-}
-
-/// Closes a WARC file that a process left open because it was killed right after the last page.
-fn close_open_warc(job: &Job, config: &Config) {
-    let out = job.options["out"].as_str().map(Path::new).filter(|out| out.is_dir());
-    if let (Some("warc"), Some(out)) = (job.options["format"].as_str(), out)
-        && let Err(error) = Warc::open(out, &job.name, config, Clock::new())
-    {
-        tracing::warn!("{error}");
-    }
-}
-
 /// Refuses names that a script passes by mistake, such as those of an unset variable.
 fn check_name(name: Option<&str>) -> anyhow::Result<()> {
     match name {
         Some(name) if name.trim().is_empty() || name.contains(char::is_control) => {
-            Err(exit::usage(format!("--job {name:?}: expected a name, without control characters")))
+            Err(exit::usage(format!("--job = {name:?}: expected a name, without control characters")))
         }
         _ => Ok(()),
     }
@@ -488,7 +435,5 @@ fn new_name(now: Timestamp) -> String {
     format!("fetch-{stamp}-{}", std::process::id())
 }
 
-/// Default folder for pages.
-const DEFAULT_OUT: &str = "comity-pages";
 /// How many tasks are read at once.
 const PAGE: u32 = 1_000;

@@ -1,14 +1,16 @@
-//! `comity jobs`: lists, shows, exports, cancels, retries and removes jobs.
+//! `comity jobs`: lists, shows, exports, cancels and retries jobs; `remove` removes them.
+
+mod remove;
 
 use comity::clock::Clock;
 use comity::config::Config;
-use comity::core::outcome::Outcome;
+use comity::core::outcome::{Outcome, STATUSES};
 use comity::core::task::{JobState, JobStep, TaskId};
 use comity::redact::without_user;
 use comity::results::Row;
 use comity::store::Store;
 use comity::store::items::SCRAPE_JOB;
-use comity::store::jobs::{FailureKind, Job, Removed, RetryFilter, Stepped};
+use comity::store::jobs::{FailureKind, Job, RetryFilter, Stepped};
 use comity::store::tasks::{TaskFilter, TaskView};
 use serde_json::{Value, json};
 
@@ -30,7 +32,7 @@ pub(crate) async fn run(global: &Global, config: &Config, command: Jobs) -> anyh
             let failures = status.iter().map(|word| failure_kind(word)).collect::<anyhow::Result<_>>()?;
             retry(global, store, &name, RetryFilter { failures, matching, done_before: None }).await
         }
-        Jobs::Remove { name } => remove(global, store, &name).await,
+        Jobs::Remove(which) => remove::run(global, store, &which).await,
     }
 }
 
@@ -77,6 +79,7 @@ async fn show(global: &Global, store: &dyn Store, name: &str, limit: u32) -> any
         object["options"] = options(&job);
         object["troubles"] = tasks.iter().map(task_object).collect();
         object["more_troubles"] = json!(more);
+        object["pruned"] = json!(pruned_count(store, &job).await?);
         object["pruned_troubles"] = json!(gone);
         output::object(&object);
         return Ok(exit::DONE);
@@ -101,9 +104,7 @@ async fn show(global: &Global, store: &dyn Store, name: &str, limit: u32) -> any
             thousands(more)
         ));
     }
-    if gone > 0 {
-        output::line(&format!("  {}", pruned(gone, "failed or skipped ")));
-    }
+    pruned_urls(store, &job).await?.iter().for_each(|pruned| output::line(&format!("  {pruned}")));
     Ok(exit::DONE)
 }
 
@@ -250,17 +251,18 @@ async fn retry(global: &Global, store: &dyn Store, name: &str, revival: RetryFil
     let clock = Clock::of(store).await?;
     let named = revival.matching.is_some() || !revival.failures.is_empty();
     let forbidden = revival.failures.contains(&FailureKind::Robots);
-    let is_running = |job: &Job| {
-        let (name, state, command) = (&job.name, state(job), run_command(job));
-        exit::usage(format!("job {name} is {state}, it has not ended; to continue: {command}"))
-    };
-    // The job that scrapes items never ends; comity scrape retries items.
+    // The job that scrapes items never ends.
     if job.state == JobState::Running && job.options["kind"] == SCRAPE_JOB {
-        return Err(is_running(&job));
+        return Err(exit::usage(format!(
+            "job {name} scrapes items and never ends; retry items with comity scrape"
+        )));
     }
     if let Stepped::No(job) = store.reopen_job(job.id, revival).await? {
         if job.state == JobState::Running && job.worked_on {
-            return Err(is_running(&job));
+            return Err(exit::usage(format!(
+                "job {name} is running, it has not ended: nothing was changed; retry its failures when it has ended, or stop \
+                 it first (Ctrl-C)"
+            )));
         }
         let why = match named {
             true => format!(
@@ -295,8 +297,9 @@ async fn retry(global: &Global, store: &dyn Store, name: &str, revival: RetryFil
 /// Why a retry without filters has nothing to retry.
 async fn nothing_to_retry(store: &dyn Store, job: &Job) -> anyhow::Result<String> {
     let Job { name, counts, .. } = job;
-    if job.pruned && store.list_tasks(job.id, "failed".to_owned(), 1).await?.is_empty() {
-        return Ok(format!("job {name}: nothing to retry: {}", pruned(counts.failed, "failed ")));
+    let gone = if job.pruned { counts.failed + counts.skipped } else { 0 };
+    if gone > 0 && pruned_count(store, job).await? == counts.tasks {
+        return Ok(format!("job {name}: nothing to retry: {}", pruned(gone, "failed or skipped ")));
     }
     let (failed, skipped) = (thousands(counts.failed), thousands(counts.skipped));
     let mut why = match (counts.failed, counts.skipped) {
@@ -314,39 +317,32 @@ async fn nothing_to_retry(store: &dyn Store, job: &Job) -> anyhow::Result<String
     Ok(why)
 }
 
+/// Says how many URLs of a job are no longer in the store, if any.
+pub(crate) async fn pruned_urls(store: &dyn Store, job: &Job) -> anyhow::Result<Option<String>> {
+    let count = pruned_count(store, job).await?;
+    Ok((count > 0).then(|| pruned(count, "")))
+}
+
+/// How many URLs of a job were pruned.
+async fn pruned_count(store: &dyn Store, job: &Job) -> anyhow::Result<u64> {
+    if !job.pruned {
+        return Ok(0);
+    }
+    // Usually there are none left. URLs that are added later drop the pruned ones from the counts.
+    let (mut stored, mut after) = (0, None);
+    loop {
+        match page_of(store, job, &TaskFilter::default(), &mut after, u64::MAX).await?.len() as u64 {
+            0 => return Ok(job.counts.tasks.saturating_sub(stored)),
+            count => stored += count,
+        }
+    }
+}
+
 /// Says that URLs of a job, of this kind if one is given, are no longer in the store.
 fn pruned(count: u64, kind: &str) -> String {
     let urls = if count == 1 { "URL was" } else { "URLs were" };
     let count = thousands(count);
     format!("{count} {kind}{urls} pruned (comity prune, or upkeep.keep); only the counts are left")
-}
-
-async fn remove(global: &Global, store: &dyn Store, name: &str) -> anyhow::Result<u8> {
-    let job = find(store, name).await?;
-    if job.options["kind"] == SCRAPE_JOB {
-        return Err(exit::usage(format!(
-            "job {name} belongs to comity run; remove its sources and items with comity sources remove"
-        )));
-    }
-    let clock = Clock::of(store).await?;
-    loop {
-        match store.remove_job(job.id, REMOVED, clock.now()).await? {
-            Removed::More => {}
-            Removed::Gone => break,
-            Removed::Busy => {
-                return Err(exit::usage(format!(
-                    "job {name} is running; stop it first, or cancel it with comity jobs cancel {name}"
-                )));
-            }
-        }
-    }
-    if global.json {
-        output::object(&json!({ "job": name, "removed": true, "tasks": job.counts.tasks }));
-    } else {
-        let urls = thousands(job.counts.tasks);
-        output::line(&format!("Removed job {name} with {urls} URLs; its pages were kept"));
-    }
-    Ok(exit::DONE)
 }
 
 fn print_changed(global: &Global, job: &Job) {
@@ -364,12 +360,12 @@ fn failure_kind(word: &str) -> anyhow::Result<FailureKind> {
         ("all", ..) => FailureKind::Any,
         ("skipped", ..) => FailureKind::Skipped,
         ("robots", ..) => FailureKind::Robots,
-        (_, Some(class @ 1..=5), ..) => FailureKind::Class(class),
-        (_, _, Ok(status @ 100..=599), _) => FailureKind::Status(status),
+        (_, Some(class @ 1..=9), ..) => FailureKind::Class(class),
+        (_, _, Ok(status), _) if STATUSES.contains(&status) => FailureKind::Status(status),
         (_, _, _, Ok(outcome)) if outcome != Outcome::Success => FailureKind::Outcome(outcome),
         _ => {
             return Err(exit::usage(format!(
-                "--status {word:?}: expected a status (404), a class (5xx), timeout, network_error, rate_limited, blocked, \
+                "--status = {word:?}: expected a status (404), a class (5xx), timeout, network_error, rate_limited, blocked, \
                  unavailable, server_error, answered, skipped, robots or all"
             )));
         }
@@ -412,5 +408,3 @@ const SHOWN: u32 = 10;
 const OBJECT_MAX: u64 = 10_000;
 /// How many tasks are read at once.
 const PAGE: u32 = 1_000;
-/// How many tasks are deleted per transaction.
-const REMOVED: u32 = 5_000;

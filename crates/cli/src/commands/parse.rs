@@ -11,7 +11,7 @@ pub(crate) fn since(flag: &str, text: &str, now: Timestamp) -> anyhow::Result<Ti
     let age = || Span::parse(text).ok().map(|age| now - age);
     Timestamp::parse(text).ok().or_else(date).or_else(age).ok_or_else(|| {
         exit::usage(format!(
-            "{flag} {text:?}: expected a time such as 2026-01-05T12:00:00Z, a date such as 2026-01-05, or an age such as 2d or 12h"
+            "{flag} = {text:?}: expected a time such as 2026-01-05T12:00:00Z, a date such as 2026-01-05, or an age such as 2d or 12h"
         ))
     })
 }
@@ -34,7 +34,7 @@ mod tests {
         }
         for text in ["", "yesterday", "2026-13-01", "-2d", "5"] {
             let error = since("--since", text, now).unwrap_err().to_string();
-            assert!(error.starts_with(&format!("--since {text:?}: expected a time")), "{error}");
+            assert!(error.starts_with(&format!("--since = {text:?}: expected a time")), "{error}");
         }
     }
 }

@@ -10,7 +10,8 @@ use crate::{exit, output};
 
 pub(crate) async fn run(global: &Global, args: &args::Playground) -> anyhow::Result<u8> {
     if !args.listen.ip().is_loopback() {
-        let what = format!("--listen {}: expected a loopback address such as 127.0.0.1:7979", args.listen);
+        let what =
+            format!("--listen = \"{}\": expected a loopback address such as 127.0.0.1:7979", args.listen);
         return Err(exit::usage(what));
     }
     let mut signals = Signals::new()?;
@@ -24,6 +25,20 @@ pub(crate) async fn run(global: &Global, args: &args::Playground) -> anyhow::Res
         let row = |site: SiteReport| [site.url + "/page/1", site.port_url, site.about.to_owned()];
         let rows: Vec<[String; 3]> = playground.reports().into_iter().map(row).collect();
         table::write(["by name", "by port", "behavior"], &rows);
+        let example = |name: &str, rest: &str| playground.url(name) + rest;
+        let examples = [
+            (format!("sources add {} && comity run", example("harbour", "/")), "finds its feed"),
+            (
+                format!("fetch --sitemap {} --job garden", example("garden", "/sitemap.xml")),
+                "every site has one",
+            ),
+            ("fetch --job garden --refresh".to_owned(), "unchanged pages are answered with 304"),
+            (format!("fetch {}", example("garden", "/missing")), "answered with 404"),
+        ];
+        let examples = examples.map(|(command, what)| [format!("  comity {command}"), format!("# {what}")]);
+        output::line("");
+        output::line("To try in another terminal:");
+        table::align(&examples);
         output::line("");
         output::line(&format!("Request counts: http://{}; press Ctrl-C to stop", playground.address()));
     }

@@ -41,7 +41,7 @@ fn keep(config: &Config, prune: &Prune) -> anyhow::Result<Span> {
         });
     };
     Span::parse(text).ok().filter(|keep| !keep.is_zero()).ok_or_else(|| {
-        exit::usage(format!("--keep {text:?}: expected a duration above zero such as 30d or 12h"))
+        exit::usage(format!("--keep = {text:?}: expected a duration above zero such as 30d or 12h"))
     })
 }
 

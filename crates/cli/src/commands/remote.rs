@@ -1,7 +1,12 @@
 //! A client for `comity serve`: commands with `--server` ask a running service instead of the store.
 
-use std::time::Duration;
+use std::convert::Infallible;
 
+use bytes::Bytes;
+use comity::core::time::Span;
+use comity::transport::{Lead, Request, SendError, Settings, Transport, TransportError};
+use http::header::{AUTHORIZATION, CONTENT_TYPE};
+use http::{HeaderValue, Method};
 use serde_json::{Value, json};
 use url::Url;
 
@@ -61,9 +66,9 @@ impl Remote {
     }
 
     async fn ask_url(&self, url: Url, body: Option<Value>) -> anyhow::Result<Value> {
-        let (server, token) = (comity::redact::url(&self.server), self.token.clone());
-        let asking = tokio::task::spawn_blocking(move || send(&url, token.as_deref(), body));
-        let (status, text) = asking.await?.map_err(|error| Unreachable(format!("{server}: {error}")))?;
+        let (server, token) = (comity::redact::url(&self.server), self.token.as_deref());
+        let answered = send(&url, token, body).await;
+        let (status, text) = answered.map_err(|error| Unreachable(format!("{server}: {error}")))?;
         let answer = serde_json::from_str::<Value>(&text);
         let answer = answer.map_err(|_| {
             Unreachable(format!("{server}: answered {status} without JSON; is it a Comity service?"))
@@ -78,33 +83,34 @@ impl Remote {
     }
 }
 
-fn send(url: &Url, token: Option<&str>, body: Option<Value>) -> Result<(u16, String), ureq::Error> {
-    let config = ureq::Agent::config_builder()
-        .timeout_global(Some(PATIENCE))
-        .http_status_as_error(false)
-        .max_redirects(0)
-        // The service is reached directly: a proxy must not see the token.
-        .proxy(None)
-        .build();
-    let agent = ureq::Agent::new_with_config(config);
-    let bearer = token.map(|token| format!("Bearer {token}"));
-    let mut response = match body {
-        Some(body) => {
-            let mut request = agent.post(url.as_str()).header("content-type", "application/json");
-            if let Some(bearer) = &bearer {
-                request = request.header("authorization", bearer);
-            }
-            request.send(body.to_string())?
-        }
-        None => {
-            let mut request = agent.get(url.as_str());
-            if let Some(bearer) = &bearer {
-                request = request.header("authorization", bearer);
-            }
-            request.call()?
-        }
-    };
-    Ok((response.status().as_u16(), response.body_mut().read_to_string()?))
+/// Sends a request to the service and returns the status and the body. The service is reached directly: a proxy must not
+/// see the token.
+async fn send(url: &Url, token: Option<&str>, body: Option<Value>) -> Result<(u16, String), TransportError> {
+    let settings = Settings { first_byte_timeout: PATIENCE, total_timeout: PATIENCE, ..Settings::default() };
+    let transport = Transport::new(settings)?;
+    let mut headers = Vec::new();
+    if let Some(token) = token {
+        let bearer = HeaderValue::try_from(format!("Bearer {token}"));
+        let wrong = |_| TransportError::Settings("COMITY_TOKEN can't be sent in a header".to_owned());
+        headers.push((AUTHORIZATION, bearer.map_err(wrong)?));
+    }
+    let body = body.map(|body| Bytes::from(body.to_string()));
+    if body.is_some() {
+        headers.push((CONTENT_TYPE, HeaderValue::from_static("application/json")));
+    }
+    let method = body.as_ref().map(|_| &Method::POST);
+    let request =
+        Request { method, body: body.as_ref(), headers: &headers, ..Request::new(url, Lead::Listed) };
+    let sent = transport.send(request, || async { Ok::<(), Infallible>(()) }).await;
+    let mut answered = sent.map_err(|error| match error {
+        SendError::Failed(error) => error,
+        SendError::Withheld(never) => match never {},
+    })?;
+    let mut text = Vec::new();
+    while let Some(chunk) = answered.body.chunk().await {
+        text.extend_from_slice(&chunk?);
+    }
+    Ok((answered.status, String::from_utf8_lossy(&text).into_owned()))
 }
 
 /// The body of a call: a URL or a domain, under the key that the service expects.
@@ -115,4 +121,4 @@ pub(crate) fn named(text: &str) -> Value {
     }
 }
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Span = Span::from_secs(30);

@@ -34,8 +34,13 @@ pub(crate) fn cut(text: &str, columns: usize) -> String {
 
 /// Columns for a name in a row whose other cells take about `others`: what is left of the terminal, or 40.
 pub(crate) fn room(others: usize) -> usize {
-    let columns = Term::stdout().size_checked().map(|(_, columns)| usize::from(columns));
-    columns.map_or(NAME, |columns| columns.saturating_sub(others).clamp(NAME_MIN, NAME_MAX))
+    columns().map_or(NAME, |columns| columns.saturating_sub(others).clamp(NAME_MIN, NAME_MAX))
+}
+
+/// The columns of the terminal on stdout, if it is one that knows its size.
+pub(crate) fn columns() -> Option<usize> {
+    let size = Term::stdout().size_checked();
+    size.map(|(_, columns)| usize::from(columns)).filter(|columns| *columns > 0)
 }
 
 const NAME: usize = 40;

@@ -14,8 +14,9 @@ use comity::store::jobs::Job;
 use comity::store::status::LiveProcess;
 use serde_json::{Value, json};
 
-use super::report;
+use super::{report, table};
 use crate::args::{Global, Top};
+use crate::keys::Keys;
 use crate::live::{self, Canvas, View};
 use crate::signals::Signals;
 use crate::{exit, output, setup};
@@ -30,12 +31,15 @@ pub(crate) async fn run(global: &Global, config: &Config, top: &Top) -> anyhow::
         return Ok(exit::DONE);
     }
     if top.once || !std::io::stderr().is_terminal() {
-        let canvas = Canvas { columns: COLUMNS, rows: ROWS, colored: false, unicode: output::is_unicode() };
+        let (columns, unicode) = (table::columns().unwrap_or(COLUMNS), output::is_unicode());
+        let canvas = Canvas { columns, rows: ROWS, colored: false, unicode };
         let snapshot = Snapshot::read(&*store).await?;
         snapshot.draw(&place, clock.now(), canvas).iter().for_each(|line| output::line(line));
         return Ok(exit::DONE);
     }
     let mut signals = Signals::new()?;
+    let mut keys = Keys::listen();
+    let place = if keys.is_some() { format!("{place} (q quits)") } else { place };
     let _view = View::of_result();
     let mut tick = tokio::time::interval(TICK);
     let mut snapshot = Snapshot::default();
@@ -43,6 +47,11 @@ pub(crate) async fn run(global: &Global, config: &Config, top: &Top) -> anyhow::
     loop {
         tokio::select! {
             _ = signals.next() => return Ok(exit::DONE),
+            key = next_key(&mut keys) => {
+                if matches!(key, b'q' | b'Q') {
+                    return Ok(exit::DONE);
+                }
+            }
             _ = tick.tick() => {
                 let now = clock.now();
                 if now.since(read_at) >= READ_EVERY {
@@ -57,6 +66,14 @@ pub(crate) async fn run(global: &Global, config: &Config, top: &Top) -> anyhow::
                 output::draw_view(snapshot.draw(&place, now, live::canvas()));
             }
         }
+    }
+}
+
+/// Waits for a key, if keys are read.
+async fn next_key(keys: &mut Option<Keys>) -> u8 {
+    match keys {
+        Some(keys) => keys.next().await,
+        None => std::future::pending().await,
     }
 }
 
@@ -154,8 +171,8 @@ fn status_json(status: &Status) -> Value {
 const READ_EVERY: Span = Span::from_secs(1);
 /// How often the view is drawn, with countdowns that continue between reads.
 const TICK: Duration = Duration::from_millis(250);
-/// Columns of the output without a terminal.
-const COLUMNS: usize = 120;
+/// Columns of the output without a terminal: whoever reads it there has room for whole reasons.
+const COLUMNS: usize = 500;
 /// Rows of the output without a terminal.
 const ROWS: usize = 200;
 /// Maximum number of stopped jobs to show.

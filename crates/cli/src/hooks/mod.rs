@@ -60,11 +60,15 @@ impl Hook {
     pub(crate) fn of(exec: &Exec) -> anyhow::Result<Option<Self>> {
         let Some(command) = exec.exec.clone() else { return Ok(None) };
         if command.trim().is_empty() {
-            return Err(exit::usage("--exec: expected a command such as 'jq -r .url >> new.txt'".to_owned()));
+            return Err(exit::usage(format!(
+                "--exec = {command:?}: expected a command such as 'jq -r .url >> new.txt'"
+            )));
         }
         let wrong = || {
             let text = &exec.exec_timeout;
-            exit::usage(format!("--exec-timeout {text:?}: expected a duration above zero such as 60s or 5m"))
+            exit::usage(format!(
+                "--exec-timeout = {text:?}: expected a duration above zero such as 60s or 5m"
+            ))
         };
         let timeout =
             Span::parse(&exec.exec_timeout).ok().filter(|timeout| !timeout.is_zero()).ok_or_else(wrong)?;

@@ -14,6 +14,7 @@ mod screen;
 use std::io::{IsTerminal, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use comity::config::{ConfigError, ConfigProblem};
 use comity::redact;
 use serde_json::Value;
 
@@ -130,8 +131,18 @@ pub(crate) fn error(error: &anyhow::Error, json: bool, code: u8) {
     let message = causes.join(": ");
     write_stderr(&error_lines(&message));
     if json {
-        object(&serde_json::json!({ "error": message, "code": code }));
+        let mut parsed = serde_json::json!({ "error": message, "code": code });
+        if let Some(error) = error.chain().find_map(|cause| cause.downcast_ref::<ConfigError>()) {
+            parsed["problems"] = error.problems().iter().map(problem).collect();
+        }
+        object(&parsed);
     }
+}
+
+/// A problem of the configuration as JSON.
+fn problem(problem: &ConfigProblem) -> Value {
+    let ConfigProblem { origin, line, key, message } = problem;
+    serde_json::json!({ "origin": origin, "line": line, "key": key, "message": message })
 }
 
 /// Prints an error that the rest of the output follows.

@@ -185,7 +185,7 @@ const SITES: [(&str, &str, Behavior); 9] = [
     ("slow", "a site that takes 2 s per page", Behavior::Slow),
     ("flaky", "a site that sometimes answers 503 or drops the connection", Behavior::Flaky),
     ("robots", "a site whose robots.txt sets a crawl-delay of 3 s and disallows /private/", Behavior::Robots),
-    ("harbour", "a site with a feed at /feed.xml", Behavior::Feed),
+    ("harbour", "a site whose front page links to a feed", Behavior::Feed),
     ("garden", "an ordinary site", Behavior::Plain),
     ("library", "another ordinary site", Behavior::Plain),
     ("museum", "one more ordinary site", Behavior::Plain),

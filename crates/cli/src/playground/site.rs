@@ -88,28 +88,44 @@ impl Site {
             self.tally.early += 1;
         }
         match (path, self.behavior) {
-            ("/robots.txt", Behavior::Robots) => return Reply::ok("text/plain", pages::robots(CRAWL_DELAY)),
+            ("/robots.txt", Behavior::Robots) => {
+                return Reply::ok("text/plain", pages::robots(base, CRAWL_DELAY));
+            }
             ("/robots.txt", _) => return Reply::status(404),
-            ("/feed.xml", Behavior::Feed) => return self.feed(base, known),
+            ("/sitemap.xml", _) => return Reply::ok("application/xml", pages::sitemap(base)),
+            (FEED, Behavior::Feed) => {
+                let feed = Reply::ok("application/rss+xml", pages::feed(base));
+                return feed.unless_known(known, &self.tag(path));
+            }
             _ => {}
         }
-        match self.behavior {
+        let reply = match self.behavior {
             Behavior::Strict => self.strict(base, path, now),
             Behavior::Hidden => self.hidden(base, path, now),
             Behavior::Slow => Reply { after: SLOW, ..self.page(base, path) },
             Behavior::Flaky => self.flaky(base, path, now),
             Behavior::Robots => self.robots(base, path, now),
             Behavior::Feed | Behavior::Plain => self.page(base, path),
+        };
+        match reply.status {
+            200 if !reply.hangs_up => reply.unless_known(known, &self.tag(path)),
+            _ => reply,
         }
     }
 
+    /// The entity tag of what is at `path`, which never changes.
+    fn tag(&self, path: &str) -> String {
+        format!("\"{}{path}\"", self.name)
+    }
+
     fn page(&mut self, base: &str, path: &str) -> Reply {
-        match pages::page(self.name, self.about, base, path) {
+        let feed = (self.behavior == Behavior::Feed).then_some(FEED);
+        match pages::page(self.name, self.about, base, path, feed) {
             Some(body) => {
                 self.tally.pages += 1;
                 Reply::ok("text/html; charset=utf-8", body)
             }
-            None => Reply::status(404),
+            None => Reply::missing(),
         }
     }
 
@@ -164,16 +180,6 @@ impl Site {
         }
         self.page(base, path)
     }
-
-    fn feed(&mut self, base: &str, known: Option<&str>) -> Reply {
-        let (body, tag) = (pages::feed(base), "\"harbour-1\"");
-        let mut reply = match known == Some(tag) {
-            true => Reply::status(304),
-            false => Reply::ok("application/rss+xml", body),
-        };
-        reply.headers.push(("etag", tag.to_owned()));
-        reply
-    }
 }
 
 impl Reply {
@@ -182,12 +188,27 @@ impl Reply {
         Self { status: 200, headers, body, ..Self::status(200) }
     }
 
+    fn missing() -> Self {
+        Self { status: 404, ..Self::ok("text/html; charset=utf-8", pages::missing()) }
+    }
+
+    /// The response with its entity tag, or 304 if that is the one that the client knows.
+    fn unless_known(mut self, known: Option<&str>, tag: &str) -> Self {
+        if known == Some(tag) {
+            self = Self { after: self.after, ..Self::status(304) };
+        }
+        self.headers.push(("etag", tag.to_owned()));
+        self
+    }
+
     pub(super) fn status(status: u16) -> Self {
         let (headers, body, after) = (Vec::new(), String::new(), Duration::ZERO);
         Self { status, headers, body, after, hangs_up: false }
     }
 }
 
+/// The path of the feed.
+const FEED: &str = "/feed.xml";
 const STRICT_ALLOWS: u32 = 10;
 const STRICT_RETRY_AFTER: Span = Span::from_secs(5);
 const HIDDEN_EVERY: Span = Span::from_millis(1_500);
@@ -253,11 +274,40 @@ mod tests {
     }
 
     #[test]
-    fn an_unchanged_feed_is_answered_with_304() {
-        let mut site = Site::new("test", "a site", Behavior::Feed);
-        let first = site.answer("http://test", "/feed.xml", None, at(0));
-        let tag = &first.headers.iter().find(|(name, _)| *name == "etag").unwrap().1;
-        assert_eq!(first.status, 200);
-        assert_eq!(site.answer("http://test", "/feed.xml", Some(tag), at(1)).status, 304);
+    fn an_unchanged_feed_or_page_is_answered_with_304() {
+        for path in ["/feed.xml", "/page/3", "/"] {
+            let mut site = Site::new("test", "a site", Behavior::Feed);
+            let first = site.answer("http://test", path, None, at(0));
+            let tag = &first.headers.iter().find(|(name, _)| *name == "etag").unwrap().1;
+            assert_eq!(first.status, 200);
+            let again = site.answer("http://test", path, Some(tag), at(1));
+            assert_eq!((again.status, again.body.as_str()), (304, ""), "{path}");
+            assert_eq!(site.answer("http://test", path, Some("\"another\""), at(2)).status, 200);
+        }
+        let mut strict = Site::new("strict", "a site", Behavior::Strict);
+        let statuses = (0..11).map(|nth| strict.answer("http://s", "/", Some("\"strict/\""), at(nth)).status);
+        assert_eq!(statuses.last(), Some(429), "a conditional request counts");
+    }
+
+    #[test]
+    fn every_site_has_a_sitemap_and_a_404_and_the_front_page_links_to_them() {
+        for (behavior, has_feed) in
+            [(Behavior::Plain, false), (Behavior::Feed, true), (Behavior::Robots, false)]
+        {
+            let mut site = Site::new("test", "a site", behavior);
+            let mut body = |path: &str| {
+                let reply = site.answer("http://test", path, None, at(0));
+                (reply.status, reply.body)
+            };
+            let (_, front) = body("/");
+            let feed = "<link rel=\"alternate\" type=\"application/rss+xml\" title=\"News of the test\" href=\"http://test/feed.xml\">";
+            assert_eq!(front.contains(feed), has_feed, "{front}");
+            for path in ["/sitemap.xml", "/missing"] {
+                assert!(front.contains(&format!("href=\"http://test{path}\"")), "{front}");
+            }
+            assert_eq!(body("/missing").0, 404);
+            let (status, sitemap) = body("/sitemap.xml");
+            assert_eq!((status, sitemap.matches("<loc>http://test/page/").count()), (200, 12), "{sitemap}");
+        }
     }
 }

@@ -54,11 +54,11 @@ impl World {
         Running { child: command.spawn().unwrap(), out, err, started_us }
     }
 
-    /// The command with `args`, and a limit on its open files.
-    pub(crate) fn limited(&self, files: u32, args: &[&str]) -> Command {
+    /// The command with `args` under a limit of `ulimit`, such as `-n 100`.
+    pub(crate) fn limited(&self, limit: &str, args: &[&str]) -> Command {
         let plain = self.command(args);
         let mut command = Command::new("/bin/bash");
-        command.args(["-c", &format!("ulimit -n {files} && exec \"$0\" \"$@\"")]);
+        command.args(["-c", &format!("ulimit {limit} && exec \"$0\" \"$@\"")]);
         command.arg(plain.get_program()).args(plain.get_args());
         command.current_dir(self.folder.path()).env_clear().stdin(Stdio::null());
         command

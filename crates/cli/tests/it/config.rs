@@ -25,6 +25,45 @@ fn all_configuration_errors_are_reported_at_once() {
     world.begin(odd).wait().expect(2).says("COMITY_JOB_CONCURRENCY");
 }
 
+/// Each problem is an object with its line, for editors and scripts.
+#[test]
+fn problems_have_a_line_and_are_objects_in_json() {
+    let world = World::new();
+    world.write(
+        "comity.toml",
+        "[http]\ncontact = \"me\"\n\n[domains.example.com]\nmin_delay = 3\n[domains.\"a b\"]\nbrust = 1\n",
+    );
+    let mut command = world.command(&["--json", "config", "check"]);
+    command.env("COMITY_STORE", "postgres://u:secret@h/d");
+    let done = world.begin(command).wait().expect(2);
+    done.says("error: comity.toml:2: http.contact = \"me\": expected an email address or URL");
+    done.says("       comity.toml:4: domains.example.com = {…}: expected quotes around a host: [domains.\"example.com\"]");
+    done.says("COMITY_STORE = \"postgres://u:***@h/d\": expected");
+    done.says("PostgreSQL is unsupported in this version");
+    assert_eq!(done.stdout.lines().count(), 1, "{}", done.stdout);
+    let object = done.json();
+    assert_eq!(object["code"], 2);
+    let problems: Vec<_> = object["problems"].as_array().unwrap().iter().collect();
+    let place = |problem: &serde_json::Value| {
+        [problem["origin"].clone(), problem["line"].clone(), problem["key"].clone()]
+    };
+    let places: Vec<_> =
+        problems.iter().map(|problem| serde_json::Value::from(place(problem).to_vec())).collect();
+    let expected = serde_json::json!([
+        ["comity.toml", 2, "http.contact"],
+        ["comity.toml", 4, "domains.example.com"],
+        ["comity.toml", 5, "domains.example.com.min_delay"],
+        ["comity.toml", 6, "domains.\"a b\""],
+        ["comity.toml", 7, "domains.\"a b\".brust"],
+        ["COMITY_STORE", null, null],
+    ]);
+    assert_eq!(serde_json::Value::from(places), expected, "{object:#}");
+    for problem in problems {
+        assert!(done.stderr.contains(problem["message"].as_str().unwrap()), "{problem}");
+    }
+    assert!(!done.stdout.contains("secret"));
+}
+
 /// They may be set where the configuration is used, so the check succeeds; a fetch of that site needs them.
 #[test]
 fn the_check_reports_missing_variables_and_files() {

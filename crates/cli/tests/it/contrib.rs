@@ -148,7 +148,7 @@ fn assert_paths_exist(unit: &str, root: &Path, below: &dyn Fn(&str) -> String) {
 }
 
 /// If the tests run as root, runs the service as a user that owns only what systemd gives it.
-fn as_nobody(command: &mut std::process::Command, world: &Path, owned: &[&Path]) {
+pub(crate) fn as_nobody(command: &mut std::process::Command, world: &Path, owned: &[&Path]) {
     use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
     use std::os::unix::process::CommandExt;
     if std::fs::metadata(world).unwrap().uid() != 0 {

@@ -59,7 +59,7 @@ fn a_recorded_retry_after_holds_for_all_processes() {
     let waits = world.run(&["--json", "check", "example.org"]).expect(1).json();
     assert!(waits["wait_ms"].as_u64().unwrap() >= 800_000, "{waits}");
     world.run(&["record", "example.org", "nonsense"]).expect(2).says("nonsense");
-    world.run(&["record", "example.org", "999"]).expect(2).says("999");
+    world.run(&["record", "example.org", "1000"]).expect(2).says("1000");
 }
 
 /// B80. Two checks in a row used to freeze a site for ten minutes, with no way out.

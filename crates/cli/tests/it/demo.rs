@@ -101,7 +101,43 @@ fn the_playground_counts_early_requests() {
     assert_eq!((&strict["pages"], &strict["refused"], &strict["early"]), (&20.into(), &5.into(), &3.into()));
 
     let refused = world.run(&["playground", "--listen", "192.0.2.1:80"]).expect(2);
-    refused.says("--listen 192.0.2.1:80: expected a loopback address");
+    refused.says("--listen = \"192.0.2.1:80\": expected a loopback address");
+}
+
+/// What people try first: a feed found via a front page, a sitemap, a refresh, a 404.
+#[test]
+fn the_playground_has_a_feed_a_sitemap_etags_and_a_404() {
+    let world = World::new();
+    let settings = "robots = \"ignore\"\n[default]\nmin_delay = \"10ms\"\n[scrape]\nmin_interval = 0\n\
+                    [http]\ncontact = \"ops@example.org\"\n";
+    world.write("comity.toml", settings);
+    let running = world.start(&["playground", "--listen", "127.0.0.1:0"]);
+    wait_until("it is listening", || running.shown().contains("Request counts"));
+    let shown = running.shown();
+    let url = |name: &str| {
+        let line = shown.lines().find(|line| line.starts_with(&format!("http://{name}."))).unwrap();
+        line.split("/page/1").next().unwrap().to_owned()
+    };
+    for line in [
+        format!("  comity sources add {}/ && comity run", url("harbour")),
+        format!("  comity fetch --sitemap {}/sitemap.xml --job garden", url("garden")),
+        "  comity fetch --job garden --refresh".to_owned(),
+        format!("  comity fetch {}/missing", url("garden")),
+    ] {
+        assert!(shown.contains(&line), "{line}\n{shown}");
+    }
+    let added = world.run(&["sources", "add", &format!("{}/", url("harbour"))]).expect(0);
+    added.shows("Added source 1: News of the harbour (feed, ");
+    let ran = world.run(&["--json", "run", "--format", "none"]).expect(0).json();
+    assert_eq!((&ran["items"]["new"], &ran["tasks"]["fetched"]), (&6.into(), &6.into()), "{ran}");
+    let sitemap = format!("{}/sitemap.xml", url("garden"));
+    let fetch = ["--json", "fetch", "--job", "garden", "--out", "pages"];
+    let fetched = world.run(&[&fetch[..], &["--sitemap", &sitemap]].concat()).expect(0).json();
+    assert_eq!(fetched["fetched"], 12, "{fetched}");
+    let again = world.run(&[&fetch[..], &["--refresh"]].concat()).expect(0).json();
+    assert_eq!((&again["fetched"], &again["unchanged"]), (&12.into(), &12.into()), "{again}");
+    let missing = world.run(&["fetch", &format!("{}/missing", url("garden")), "--format", "none"]).expect(1);
+    missing.says("404");
 }
 
 fn status(base: &str) -> String {

@@ -19,7 +19,7 @@ fn more_hosts_than_descriptors_lose_no_page() {
     let input = input.to_str().unwrap();
     let args =
         ["fetch", "--input", input, "--max-retries", "0", "--delay", "20ms", "--out", "pages", "--json"];
-    let done = world.begin(world.limited(128, &args)).wait().expect(0);
+    let done = world.begin(world.limited("-n 128", &args)).wait().expect(0);
     let object = done.json();
     assert_eq!(
         (&object["fetched"], &object["failed"], &object["retries"]),
@@ -41,7 +41,7 @@ fn without_a_descriptor_a_request_waits_and_uses_no_retry() {
     let mut args =
         vec!["fetch", "--input", input.to_str().unwrap(), "--robots", "ignore", "--max-retries", "0"];
     args.extend(["--concurrency", "24", "--out", "pages", "--json"]);
-    let done = world.begin(world.limited(60, &args)).wait().expect(0);
+    let done = world.begin(world.limited("-n 60", &args)).wait().expect(0);
     let object = done.json();
     assert_eq!(
         (&object["fetched"], &object["failed"], &object["retries"]),
@@ -73,7 +73,7 @@ fn without_a_descriptor_a_scrape_has_not_started() {
     nginx.put("/feeds/all.rss", follow::rss(&items));
     follow::add(&world, &format!("{}/feeds/all.rss", nginx.url()), &[]);
     let args = ["--json", "run", "--concurrency", "24"];
-    let done = world.begin(world.limited(60, &args)).wait().expect(0);
+    let done = world.begin(world.limited("-n 60", &args)).wait().expect(0);
     done.says("out of file descriptors");
     assert_eq!(follow::states(&world), vec!["done"; 24]);
     let scrapes = nginx.log().into_iter().filter(|hit| hit.path == "/slow").count();
@@ -85,7 +85,7 @@ fn without_a_descriptor_a_scrape_has_not_started() {
 #[test]
 fn a_service_that_ran_out_of_descriptors_recovers() {
     let world = World::new();
-    let limited = world.limited(40, &["--json", "serve", "--listen", "127.0.0.1:0"]);
+    let limited = world.limited("-n 40", &["--json", "serve", "--listen", "127.0.0.1:0"]);
     let service = Service::begin(&world, world.begin(limited));
     let crowd: Vec<TcpStream> = (0..300).filter_map(|_| TcpStream::connect(service.address).ok()).collect();
     assert!(crowd.len() > 100, "{}", crowd.len());

@@ -48,7 +48,7 @@ fn the_rule_of_a_new_site_is_shown() {
     let world = World::new();
     let done = world.run(&["explain", "new.example"]).expect(0);
     done.shows("new.example: a request can be sent now");
-    done.shows("rule     minimum delay 1000 ms: no requests so far");
+    done.shows("rule     minimum delay 1s: no requests so far");
     let burst = world.run(&["explain", "new.example", "--profile", "collector"]).expect(0);
     burst.shows("burst 5 per 60s");
     let object = world.run(&["--json", "explain", "new.example"]).expect(0).json();

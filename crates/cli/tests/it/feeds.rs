@@ -21,6 +21,42 @@ fn every_feed_format_yields_its_items() {
     expect_items(&world, &nginx, &documents);
 }
 
+/// A source that nobody named used to keep its URL as its name.
+#[test]
+fn a_source_is_named_after_its_feed_unless_somebody_named_it() {
+    let (world, nginx) = (world(&[]), Nginx::start(FEEDS));
+    let feed = |title: &str| rss(&[]).replace("<title>T</title>", &format!("<title>{title}</title>"));
+    let page = "<!doctype html><link rel=alternate type=application/rss+xml title=RSS href=/feeds/home.rss>";
+    for (path, body) in [
+        ("home.html", page.to_owned()),
+        ("home.rss", feed("Harbour news")),
+        ("named.rss", feed("Another title")),
+        ("generic.rss", feed("RSS feed")),
+        ("late.rss", "not a feed".to_owned()),
+    ] {
+        nginx.put(&format!("feeds/{path}"), body.as_bytes());
+    }
+    let url = |path: &str| format!("{}/feeds/{path}", nginx.url());
+    world.run(&["sources", "add", &url("home.html")]).expect(0);
+    add(&world, &url("named.rss"), &["--name", "Mine"]);
+    add(&world, &url("generic.rss"), &[]);
+    add(&world, &url("late.rss"), &[]);
+    let names = || -> Vec<String> {
+        let listed = world.run(&["--json", "sources", "list"]).expect(0).json();
+        let names =
+            listed["sources"].as_array().unwrap().iter().map(|source| source["name"].as_str().unwrap());
+        names.map(str::to_owned).collect()
+    };
+    let unnamed = |path: &str| url(path).replace("http://", "");
+    assert_eq!(names(), [&unnamed("home.rss"), "Mine", &unnamed("generic.rss"), &unnamed("late.rss")]);
+    run(&world, &["--no-scrape"], 1);
+    assert_eq!(names(), ["Harbour news", "Mine", &unnamed("generic.rss"), &unnamed("late.rss")]);
+    // A later title changes nothing: people know the source by its name.
+    nginx.put("feeds/home.rss", feed("Renamed").as_bytes());
+    run(&world, &["--no-scrape", "--force"], 0);
+    assert_eq!(names()[0], "Harbour news");
+}
+
 /// Serves the documents, follows them, and compares the items.
 fn expect_items(world: &World, nginx: &Nginx, documents: &[Dialect]) {
     let mut list = String::new();

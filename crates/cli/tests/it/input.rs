@@ -99,6 +99,38 @@ fn strict_stops_reading_a_stream_at_the_first_bad_line() {
     assert!(counts(&nginx.log()).values().all(|count| *count == 1));
 }
 
+/// Windows programs save UTF-16, and exports are often compressed.
+#[test]
+fn lists_in_utf16_and_gzip_are_read() {
+    use std::io::Write;
+    let (world, nginx) = (World::new(), Nginx::start(""));
+    let text = |name: &str| format!("# größe\r\n{0}/{name}1\r\n{0}/{name}2\r\n", nginx.url());
+    let utf16: Vec<u8> = format!("\u{feff}{}", text("u")).encode_utf16().flat_map(u16::to_le_bytes).collect();
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    gzip.write_all(text("z").as_bytes()).unwrap();
+    for (name, bytes) in [("utf16.txt", utf16), ("list.gz", gzip.finish().unwrap())] {
+        std::fs::write(world.path(name), &bytes).unwrap();
+        world.run(&[&["fetch", "--input", name, "--job", name, "--strict"][..], &QUICK].concat()).expect(0);
+        let mut piped = world.command(&[&["fetch", "--input", "-", "--job", "piped"][..], &QUICK].concat());
+        piped.stdin(File::open(world.path(name)).unwrap());
+        world.begin(piped).wait().expect(0);
+    }
+    let log = nginx.log();
+    assert_eq!(counts(&log), [("/u1", 2), ("/u2", 2), ("/z1", 2), ("/z2", 2)].into());
+    std::fs::write(world.path("broken.gz"), [0x1f, 0x8b, 8, 0, 1, 2, 3]).unwrap();
+    world.run(&["fetch", "--input", "broken.gz"]).expect(2).says("--input broken.gz: ");
+}
+
+/// The same hint as for an argument.
+#[test]
+fn a_line_without_a_scheme_gets_a_hint() {
+    let world = World::new();
+    world.write("list", "example.org/a\nlocalhost:8080\n");
+    let done = world.run(&["fetch", "--input", "list"]).expect(2);
+    done.says("line 1: \"example.org/a\" is not an http or https URL with a host; did you mean https://example.org/a ?");
+    done.says("did you mean http://localhost:8080 ?");
+}
+
 /// An empty list used to leave a job behind that was done, with 0 of 0 pages.
 #[test]
 fn a_list_without_urls_is_an_error_and_creates_no_job() {
@@ -125,7 +157,7 @@ fn a_list_without_urls_is_an_error_and_creates_no_job() {
     piped.stdin(File::open(world.path("empty.txt")).unwrap());
     let done = world.begin(piped).wait().expect(0);
     done.says("No URLs were found in standard input");
-    done.shows("job one: done, 1 of 1 fetched");
+    done.shows("job one: done; this run: 0 fetched in ");
     world.run(&["fetch", "--input", "empty.txt", "--job", "one"]).expect(2).says("no URLs in it");
 }
 
@@ -204,7 +236,7 @@ fn usage_errors_are_json_when_json_is_wanted() {
     let world = World::new();
     for (args, error) in [
         (&["--json", "fetch", "--output", "x"][..], "unexpected argument '--output' found"),
-        (&["fetch", "--format", "paper", "--json"], "invalid value 'paper'"),
+        (&["fetch", "--format", "paper", "--json"], "--format = \"paper\": expected one of"),
         (&["--json", "check"], "required arguments were not provided"),
         (&["--json", "fetsh"], "unrecognized subcommand 'fetsh'"),
         (&["--json"], "a command is missing"),

@@ -65,7 +65,7 @@ fn an_export_has_the_feeds_details_and_the_result_of_the_scrape() {
     );
     assert_eq!(exported(&world, &["--since", "1h"]).len(), 2);
     assert_eq!(exported(&world, &["--since", "2100-01-01"]).len(), 0);
-    world.run(&["items", "export", "--since", "soon"]).expect(2).says("--since \"soon\": expected a time");
+    world.run(&["items", "export", "--since", "soon"]).expect(2).says("--since = \"soon\": expected a time");
     world.run(&["items", "export", "--source", "9"]).expect(2);
 
     let shown = world.run(&["items", "show", &first["id"].to_string()]).expect(0);

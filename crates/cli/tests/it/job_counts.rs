@@ -40,7 +40,7 @@ fn a_refresh_reports_what_changed_and_what_failed_in_this_run() {
     assert_eq!(ended.stderr, "job news is already done: 3 of 4 fetched, 1 failed; nothing was sent\n");
 
     let dies = format!("{}/dies", site.url());
-    world.run(&["fetch", "--job", "news", &dies]).expect(1);
+    world.run(&["fetch", "--job", "news", &dies]).expect(0);
     let quiet = world.run(&["fetch", "--job", "news", "--refresh", "--quiet"]).expect(1);
     let failed: Vec<&str> = quiet.stderr.lines().filter(|line| line.starts_with("failed:")).collect();
     assert_eq!(failed, [format!("failed: {dies}: status 404")], "only what this run asked for");
@@ -89,7 +89,8 @@ fn the_failures_of_a_running_job_wait_for_its_end() {
         "ignore",
     ]);
     site.wait_for(2);
-    world.run(&["jobs", "retry", "one", "--status", "404"]).expect(2).says("job one is running");
+    let running = world.run(&["jobs", "retry", "one", "--status", "404"]).expect(2);
+    running.says("job one is running, it has not ended: nothing was changed");
     fetch.signal("INT");
     fetch.wait().expect(130);
     world.run(&["jobs", "retry", "one", "--status", "404"]).expect(0).shows("one: stopped");
@@ -110,15 +111,39 @@ fn a_pruned_job_says_that_its_urls_are_gone() {
     world.sql().execute("UPDATE jobs SET ended_us = ?1 WHERE name = 'old'", [before]).unwrap();
     world.run(&["prune", "--keep", "30d"]).expect(0);
     let shown = world.run(&["jobs", "show", "old"]).expect(0);
-    shown.shows("2 failed or skipped URLs were pruned");
+    shown.shows("3 URLs were pruned");
     assert!(!shown.stdout.contains("more"), "{}", shown.stdout);
-    assert_eq!(world.run(&["--json", "jobs", "show", "old"]).expect(0).json()["pruned_troubles"], 2);
+    let object = world.run(&["--json", "jobs", "show", "old"]).expect(0).json();
+    assert_eq!((&object["pruned"], &object["pruned_troubles"]), (&3.into(), &2.into()));
     world.run(&["jobs", "show", "old", "--failed"]).expect(0).shows("2 failed URLs were pruned");
-    world.run(&["jobs", "retry", "old"]).expect(0).shows("2 failed URLs were pruned");
+    world.run(&["jobs", "retry", "old"]).expect(0).shows("2 failed or skipped URLs were pruned");
+    world.run(&["fetch", "--job", "old", "--refresh"]).expect(0).says("3 URLs were pruned");
     let export = world.run(&["jobs", "export", "old"]).expect(0);
     assert_eq!(export.stdout, "");
     export.says("job old: 3 URLs were pruned");
     let kept = world.run(&["jobs", "export", "young"]).expect(0);
     assert_eq!((kept.objects().len(), kept.stderr.contains("pruned")), (3, false));
     assert_eq!(world.run(&["--json", "jobs", "show", "young"]).expect(0).json()["pruned_troubles"], 0);
+}
+
+/// `jobs show` used to say nothing, `jobs retry` that 0 URLs were pruned, and the counts doubled with the list.
+#[test]
+fn a_pruned_job_without_failures_says_so_too_and_counts_its_list_once() {
+    let (world, site) = (World::new(), site());
+    let input = world.write("list", &list(&site.url(), "p", 3));
+    let input = input.to_str().unwrap();
+    let args = [&["fetch", "--input", input, "--job", "old", "--format", "none"][..], &QUICK].concat();
+    world.run(&args).expect(0);
+    let before = now_us() - 100 * 86_400_000_000;
+    world.sql().execute("UPDATE jobs SET ended_us = ?1", [before]).unwrap();
+    world.run(&["prune", "--keep", "30d"]).expect(0);
+    world.run(&["jobs", "show", "old"]).expect(0).shows("3 URLs were pruned");
+    let retried = world.run(&["jobs", "retry", "old"]).expect(0);
+    assert_eq!(retried.stdout, "job old: nothing to retry, nothing failed\n");
+    world.run(&["fetch", "--job", "old"]).expect(0).says("3 URLs were pruned");
+    let object = world.run(&[&["--json"], &args[..]].concat()).expect(0).json();
+    assert_eq!((&object["tasks"], &object["fetched"]), (&3.into(), &3.into()), "{object}");
+    assert_eq!((&object["this_run"]["added"], &object["this_run"]["fetched"]), (&3.into(), &3.into()));
+    let shown = world.run(&["jobs", "show", "old"]).expect(0).stdout;
+    assert!(shown.contains("3 of 3 fetched") && !shown.contains("pruned"), "{shown}");
 }

@@ -95,6 +95,11 @@ fn the_live_view_shows_what_waits_why_and_how_long() {
     looking.until("the server asked to wait");
     looking.press("C-c");
     looking.until("ended 0");
+    q_quits_top(&world);
+    // Elsewhere, reasons aren't shortened, and on a narrow terminal they are.
+    let narrow = Terminal::open(&world, 50, 30, &[], "comity top --once");
+    let shown = narrow.until("ended 0");
+    assert!(shown.iter().all(|line| line.chars().count() < 50), "{shown:?}");
 
     terminal.press("C-c");
     let shown = terminal.until("ended 130").join("\n");
@@ -104,6 +109,19 @@ fn the_live_view_shows_what_waits_why_and_how_long() {
     let top = world.run(&["top"]).expect(0);
     top.shows("0 processes running on");
     top.shows("job news is stopped");
+}
+
+/// The terminal afterwards shows what is typed, as before.
+fn q_quits_top(world: &World) {
+    let line = "comity top; echo left $?; stty -a | grep -o -e ' echo ' -e ' icanon '";
+    let looking = Terminal::open(world, 90, 30, &[], line);
+    looking.until("(q quits)");
+    looking.press("x");
+    looking.press("q");
+    looking.until("left 0");
+    let shown = looking.until("ended 0").join("\n");
+    assert!(shown.contains("\n echo") && shown.contains("\n icanon"), "{shown}");
+    assert!(!shown.contains("q quits"), "the view was not erased:\n{shown}");
 }
 
 #[test]

@@ -59,6 +59,15 @@ fn refresh_fetches_what_changed_and_keeps_other_files() {
     }
     let new = rows(&world, "/new");
     assert_eq!((&new[1]["status"], new.len()), (&200.into(), 2));
+    let changed =
+        |path: &str| rows(&world, path).into_iter().map(|row| row["changed"].clone()).collect::<Vec<_>>();
+    assert_eq!(changed("/new"), [true, true], "it is new, and then it is another one");
+    for path in ["/same", "/moved", "/plain"] {
+        assert_eq!(changed(path), [true, false], "{path}");
+    }
+    let exported = world.run(&["jobs", "export", "news"]).expect(0).objects();
+    let last = |row: &Value| rows(&world, row["url"].as_str().unwrap()).pop().unwrap();
+    assert!(exported.iter().all(|row| *row == last(row)), "the store has the same rows: {exported:?}");
     assert_ne!(new[0]["file"], new[1]["file"], "the file of the older row is kept");
     assert_eq!(rows(&world, "/plain")[1]["file"], rows(&world, "/plain")[0]["file"], "the same body");
 
@@ -104,6 +113,6 @@ fn a_stopped_refresh_resumes() {
 fn refresh_requires_an_existing_job() {
     let world = World::new();
     world.run(&["fetch", "--refresh"]).expect(2).says("--refresh");
-    world.run(&["fetch", "--refresh", "--out", "pages"]).expect(2).says("no URLs");
+    world.run(&["fetch", "--refresh", "--out", "pages"]).expect(2).says("no job saves its pages in ");
     world.run(&["fetch", "--refresh", "--job", "none"]).expect(2).says("none");
 }

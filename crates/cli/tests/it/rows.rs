@@ -226,3 +226,29 @@ fn urls_skipped_with_their_job_have_rows() {
     assert!(count("skipped") > 10);
     assert_eq!(by_path(&world.rows("pages")), rows);
 }
+
+/// They used to count as printed.
+#[test]
+fn rows_that_could_not_be_printed_are_printed_again() {
+    let (world, site) = (World::new(), site());
+    let urls: Vec<String> = (0..5).map(|nth| format!("{}/p{nth}", site.url())).collect();
+    let mut args =
+        vec!["fetch", "--job", "one", "--jsonl", "--out", "pages", "--delay", "20ms", "--robots", "ignore"];
+    args.extend(urls.iter().map(String::as_str));
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let lost = world.command(&args).stdout(full).stderr(Stdio::piped()).output().unwrap();
+    let said = String::from_utf8_lossy(&lost.stderr);
+    assert_eq!(lost.status.code(), Some(1), "{said}");
+    assert!(said.contains("for all rows: comity jobs export one\n"), "{said}");
+    let resume = ["fetch", "--job", "one", "--jsonl"];
+    assert!(said.contains("comity fetch --job one --jsonl"), "{said}");
+    // Another one that can't print them leaves them to the next.
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    world.command(&resume).stdout(full).stderr(Stdio::null()).status().unwrap();
+    let printed = by_path(&world.run(&resume).expect(0).objects());
+    assert_eq!(printed.len(), urls.len(), "{printed:?}");
+    let index = world.rows("pages");
+    assert_eq!((index.len(), by_path(&index)), (5, printed), "the index has each row once");
+    let again = world.run(&resume).expect(0);
+    assert!(!again.stdout.contains("\"url\""), "they were printed: {}", again.stdout);
+}

@@ -174,7 +174,7 @@ fn without_sources_it_sleeps_until_one_is_added() {
     running.signal("INT");
     // The source is due in a quarter of an hour, too long for a test.
     running.wait().expect(130);
-    world.run(&["run", "--watch", "--source", "9"]).expect(2).says("--source 9");
+    world.run(&["run", "--watch", "--source", "9"]).expect(2).says("--source = 9");
     world.run(&["run", "--watch", "--window-end", "2026-01-01T00:00:00Z"]).expect(2);
     world.run(&["run", "--watch", "--force"]).expect(2);
 }

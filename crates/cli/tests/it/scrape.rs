@@ -111,13 +111,16 @@ fn scrape_requires_items_or_a_source() {
         world.run(args).expect(2);
     }
     world.run(&["scrape", "twelve"]).expect(2).says("twelve");
-    world.run(&["scrape", "--source", "9"]).expect(2).says("--source 9: no such source; comity sources list");
+    world
+        .run(&["scrape", "--source", "9"])
+        .expect(2)
+        .says("--source = 9: no such source; comity sources list");
     let nothing = world.run(&["scrape", "--all-unscraped"]).expect(0);
     nothing.shows("0 enqueued, 0 already enqueued, 0 deferred, 0 refused");
 }
 
-/// B52, B55, B72, B73: items that are too soon are deferred by one interval each, with the right numbers, and each
-/// deferral is logged and counted.
+/// B52, B55, B72, B73: items that are too soon are deferred by one interval each, with the right numbers. Each
+/// deferral is counted, and they are logged in one line per source.
 #[test]
 fn items_that_are_too_soon_are_deferred() {
     let (world, site) = seen(&[("scrape.min_interval", "60")], 4, &["--min-interval", "2"]);
@@ -148,7 +151,10 @@ fn items_that_are_too_soon_are_deferred() {
         assert_eq!((2.0 - millis / 1_000.0).ceil() as u64, first, "{message}");
     }
     assert_eq!(object["tasks"]["fetched"], 3);
-    assert_eq!(done.stderr.matches(" INFO deferred ").count(), 3, "{}", done.stderr);
+    let logged: Vec<&str> = done.stderr.lines().filter(|line| line.contains(" INFO deferred ")).collect();
+    let [line] = &logged[..] else { panic!("{}", done.stderr) };
+    let why = format!("the interval is 2 s: deferred for {first} s");
+    assert!(line.contains(" source=1 items=3 why=scraped ") && line.contains(&why), "{line}");
     assert_eq!(count(&world, "SELECT value FROM counts WHERE name = 'deferred'"), 3);
     assert_spaced(&pages(&site), 2_000);
     assert_each_once(&site.log(), "p", 4);
@@ -307,4 +313,25 @@ fn sources_disabled_in_the_meantime_are_not_scraped() {
     // Once it is enabled again, they are scraped.
     world.run(&["sources", "set", "1", "--enabled", "on"]).expect(0);
     assert_eq!(scrape(&world, &["2"], 0)["tasks"]["fetched"], 1);
+}
+
+/// It used to be "invalid digit found in string".
+#[test]
+fn a_source_that_is_not_a_number_is_unknown() {
+    let world = World::new();
+    for args in [
+        &["run", "--source", "nosuch"][..],
+        &["scrape", "--source", "nosuch"],
+        &["sources", "show", "nosuch"],
+    ] {
+        let done = world.run(&[&["--json"], args].concat()).expect(2);
+        let message = "= \"nosuch\": no such source; comity sources list shows their numbers";
+        done.says(message);
+        assert!(done.json()["error"].as_str().unwrap().ends_with(message), "{}", done.stdout);
+    }
+    let done = world.run(&["run", "--source", "7"]).expect(2);
+    done.says("error: --source = 7: no such source; comity sources list shows them");
+    world.run(&["sources", "add", "https://a.example/", "--kind", "page", "--cadence", "8"]).expect(2).says(
+        "error: --cadence = \"8\": expected a duration above zero such as 8h, 90m or 2d (8 has no unit: 8m are minutes",
+    );
 }

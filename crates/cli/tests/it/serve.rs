@@ -236,7 +236,7 @@ fn exit_codes_show_why_there_is_no_decision() {
     world.run(&["check", "not a host", "--server", &url]).expect(2).says("not a host");
     world.run(&["check", "a.example", "--intent", "dance", "--server", &url]).expect(2).says("dance");
     world.run(&["record", "a.example", "nonsense", "--server", &url]).expect(2).says("nonsense");
-    world.run(&["record", "a.example", "999", "--server", &url]).expect(2).says("999");
+    world.run(&["record", "a.example", "1000", "--server", &url]).expect(2).says("1000");
     world.run(&["check", "a.example", "--server", "ftp://x"]).expect(2).says("--server");
     service.stop().expect(0);
     for command in [&["check", "a.example"][..], &["record", "a.example", "200"], &["explain", "a.example"]] {

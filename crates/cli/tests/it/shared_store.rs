@@ -140,5 +140,5 @@ fn commands_know_the_crawl_delay() {
     let constraints = explained["constraints"].as_array().unwrap();
     let robots = constraints.iter().find(|constraint| constraint["origin"] == "robots");
     assert!(robots.is_some_and(|robots| robots["limit"] == "crawl_delay"), "{explained}");
-    world.run(&["check", &nginx.url()]).expect(1).shows("robots.txt crawl-delay 2500 ms");
+    world.run(&["check", &nginx.url()]).expect(1).shows("robots.txt crawl-delay 2.5s");
 }

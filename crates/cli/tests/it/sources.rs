@@ -83,7 +83,7 @@ fn a_page_is_followed_by_its_feed() {
     let again = world.run(&["sources", "add", &feed, "--cadence", "1h", "--no-scrape"]).expect(0);
     again.shows("Source 1 already exists: Harbour");
     again.says("comity sources set 1 --cadence 1h --auto-scrape off");
-    let same = world.run(&["sources", "add", &feed, "--cadence", "480"]).expect(0);
+    let same = world.run(&["sources", "add", &feed, "--cadence", "8h"]).expect(0);
     assert_eq!(same.stderr, "");
     assert_eq!(sources(&world).len(), 1);
     assert_eq!(sources(&world)[0]["every_minutes"], 480);
@@ -144,9 +144,10 @@ fn invalid_arguments_are_reported_first() {
     for bad in ["example.org", "ftp://example.org/", "http://", "javascript:1"] {
         wrong(&["add", bad], "expected an http or https URL with a host");
     }
+    wrong(&["add", "example.org/feed"], "did you mean https://example.org/feed ?");
     wrong(&["add", "http://user:secret@/x"], "URL = \"http:///x\": expected");
     for bad in ["0", "-5", "NaN", "soon", "0h", ""] {
-        let said = format!("--cadence = {bad:?}: expected a time above zero such as 8h");
+        let said = format!("--cadence = {bad:?}: expected a duration above zero such as 8h");
         wrong(&["add", &url, "--cadence", bad], &said);
         wrong(&["cadence", "set", bad, "--all"], &said.replace("--cadence", "EVERY"));
         wrong(&["import", "none", "--cadence", bad], &said);
@@ -157,7 +158,7 @@ fn invalid_arguments_are_reported_first() {
         wrong(&["set", "1", "--min-interval", bad], &said);
     }
     wrong(&["add", &url, "--name", " "], "--name = \" \": expected a name");
-    wrong(&["add", &url, "--kind", "blog"], "[possible values: feed, page, sitemap, urls]");
+    wrong(&["add", &url, "--kind", "blog"], "--kind = \"blog\": expected one of \"feed\",");
     wrong(&["set", "1"], "required");
     wrong(&["cadence", "clear"], "required");
     for command in ["show", "remove"] {
@@ -283,7 +284,7 @@ fn a_cadence_is_set_and_cleared_for_many_sources() {
     let with_note: Value = serde_json::from_str(&kept(1)).unwrap();
     assert_eq!(with_note, json!({ "note": "mine", "cadence": eight_hours }));
     assert_eq!((kept(2), kept(4)), (json!({ "cadence": eight_hours }).to_string(), "{}".to_owned()));
-    let done = cadence(&["set", "480", "1", "4", "1"]).expect(0);
+    let done = cadence(&["set", "8h", "1", "4", "1"]).expect(0);
     assert_eq!(
         done.stdout,
         "1 site1.example/feed: every 8h (unchanged)\n4 site4.example/feed: always → every 8h\n"
@@ -335,7 +336,7 @@ fn lists_of_every_format_are_imported() {
     let csv = "url,name,kind,cadence,min_interval\nhttps://c.example/map.xml,C,sitemap,8h,2.5\n\
                https://d.example/,D,page,soon,\nhttps://e.example/,E,page,,fast\nhttps://f.example/,F,,,0\n";
     let done = import(&world, "a.csv", csv, &["--cadence", "90m"]).expect(1);
-    done.says("line 3: cadence = \"soon\": expected a time above zero such as 8h");
+    done.says("line 3: cadence = \"soon\": expected a duration above zero such as 8h");
     done.says("line 4: min_interval = \"fast\": expected decimal seconds");
     assert_eq!(done.json()["added"], 2);
 
@@ -405,7 +406,7 @@ fn an_export_can_be_imported_elsewhere() {
     assert_eq!(listed["sources"][0]["lead"], "remote");
 }
 
-/// Folders, home pages and cadences used to be lost.
+/// Folders, home pages and cadences used to be lost, and what was switched off was on again.
 #[test]
 fn an_export_keeps_folders_home_pages_cadences_and_intervals() {
     let world = world();
@@ -415,9 +416,20 @@ fn an_export_keeps_folders_home_pages_cadences_and_intervals() {
         <outline type='rss' text='C' xmlUrl='https://c.example/feed' comityMinInterval='0'/></body></opml>";
     import(&world, "in.opml", opml, &["--cadence", "8h"]).expect(0);
     let configs = |sources: &[Value]| -> Vec<Value> {
-        let keys = ["name", "url", "config", "every_minutes", "min_scrape_interval"];
+        let keys = [
+            "name",
+            "url",
+            "config",
+            "every_minutes",
+            "min_scrape_interval",
+            "enabled",
+            "scraping",
+            "auto_scrape",
+        ];
         sources.iter().map(|source| Value::from(keys.map(|key| source[key].clone()).to_vec())).collect()
     };
+    world.run(&["sources", "set", "2", "--enabled", "off"]).expect(0);
+    world.run(&["sources", "set", "3", "--auto-scrape", "off"]).expect(0);
     let here = configs(&sources(&world));
     let every = |minutes: u64| json!({ "mode": "interval", "every_minutes": minutes });
     assert_eq!(
@@ -426,6 +438,7 @@ fn an_export_keeps_folders_home_pages_cadences_and_intervals() {
     );
     assert_eq!(here[1][2], json!({ "cadence": every(90), "folder": ["News"] }));
     assert_eq!(here[2][2], json!({ "cadence": every(480) }));
+    assert_eq!((&here[1][5], &here[2][7]), (&false.into(), &false.into()));
     let first = world.run(&["sources", "export"]).expect(0).stdout;
     assert!(!first.contains("secret"), "{first}");
     world.write("out.opml", &first);
@@ -443,7 +456,10 @@ fn items_are_listed_and_shown_with_their_text() {
     let (world, site) = (world(), site());
     world.run(&["items", "list"]).expect(0).shows("No matching items yet");
     world.run(&["items", "list", "--source", "3"]).expect(2).says("source = 3: no such source");
-    world.run(&["items", "list", "--state", "odd"]).expect(2).says("[possible values: none, waiting,");
+    world
+        .run(&["items", "list", "--state", "odd"])
+        .expect(2)
+        .says("--state = \"odd\": expected one of \"none\", \"waiting\",");
     world.run(&["items", "show", "3"]).expect(2).says("item = 3: no such item; comity items list shows them");
     world.run(&["sources", "add", &(site.url() + "/feed.xml")]).expect(0);
     world.run(&["run", "--no-scrape"]).expect(0);

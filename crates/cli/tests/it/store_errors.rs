@@ -202,12 +202,12 @@ fn a_folder_that_is_not_writable() {
     assert_reported(
         world.run(&["fetch", "http://127.0.0.1:9/", "--store", &url]),
         &below,
-        "could not be opened",
+        "file is not a folder",
     );
     let missing = world.path("missing").join("comity.db");
     let url = format!("sqlite:{}", missing.display());
     let record = ["record", "example.org", "success", "--store", &url];
-    assert_reported(world.run(&record), &missing, "could not be opened");
+    assert_reported(world.run(&record), &missing, "missing does not exist; create it first");
     assert_reported(world.run(&["jobs", "list", "--store", &url]), &missing, "there is no store here");
 
     let mount = Mount::tmpfs("1m");
@@ -219,6 +219,33 @@ fn a_folder_that_is_not_writable() {
     assert_eq!(done.json()["code"], 3);
     assert_reported(done, &store, "writable");
     mount.remount("rw");
+}
+
+/// A missing folder and one without permission have the same exit code, but not the same message.
+#[test]
+fn a_folder_without_permission() {
+    use std::os::unix::fs::PermissionsExt;
+    let world = World::new();
+    let folder = world.path("private");
+    std::fs::create_dir(&folder).unwrap();
+    std::fs::set_permissions(&folder, PermissionsExt::from_mode(0o000)).unwrap();
+    let store = folder.join("comity.db");
+    let url = format!("sqlite:{}", store.display());
+    for args in
+        [&["record", "example.org", "success", "--store", &url][..], &["jobs", "list", "--store", &url]]
+    {
+        let mut command = world.command(args);
+        crate::contrib::as_nobody(&mut command, &world.path(""), &[]);
+        let expected = format!("no permission to look into the folder {}", folder.display());
+        assert_reported(world.begin(command).wait(), &store, &expected);
+    }
+    std::fs::set_permissions(&folder, PermissionsExt::from_mode(0o755)).unwrap();
+    let mut command = world.command(&["record", "example.org", "success", "--store", &url]);
+    crate::contrib::as_nobody(&mut command, &world.path(""), &[]);
+    if std::fs::metadata(world.path("")).unwrap().permissions().mode() & 0o777 == 0o755 {
+        let expected = format!("it can't be created in the folder {}", folder.display());
+        assert_reported(world.begin(command).wait(), &store, &expected);
+    }
 }
 
 #[test]

@@ -44,7 +44,12 @@ fn a_sitemap_that_cannot_be_read_is_a_failure() {
         let object = alone.json();
         assert!(message(&object).contains(problem), "{object}");
         assert_eq!((&object["state"], &object["tasks"]), (&"stopped".into(), &0.into()), "{object}");
-        alone.says(&format!("To resume: comity fetch --job {job}\n"));
+        match nth {
+            1 => alone.says(&format!(
+                "To read another sitemap: comity fetch --job {job} --sitemap URL; to give up: "
+            )),
+            _ => alone.says(&format!("To resume: comity fetch --job {job}\n")),
+        }
         let shown = world.run(&["jobs", "show", &job]).expect(0);
         for text in [
             format!("sitemap {sitemap}: "),
@@ -114,6 +119,14 @@ fn the_summary_of_a_job_without_its_sitemap_says_stopped() {
     let done = world.run(&[&["fetch", "--sitemap", &sitemap, "--job", "one"][..], &QUICK].concat()).expect(1);
     done.shows("job one: stopped, 0 of 0 fetched");
     assert!(!done.stderr.contains("--input"), "{}", done.stderr);
+    done.says("To resume: comity fetch --job one\n");
+    // A sitemap that is gone can't be read later either.
+    let sitemap = format!("{}/404", site.url());
+    let done = world.run(&[&["fetch", "--sitemap", &sitemap, "--job", "two"][..], &QUICK].concat()).expect(1);
+    done.says(
+        "To read another sitemap: comity fetch --job two --sitemap URL; to give up: comity jobs cancel two\n",
+    );
+    assert!(!done.stderr.contains("To resume"), "{}", done.stderr);
 }
 
 /// B75. `url<TAB>title` used to become the URL `…/urltitle`, and `url title` the URL `…/url%20title`.

@@ -38,7 +38,7 @@ fn prune_deletes_old_rows_and_prints_counts() {
     sql.execute("UPDATE fetch_runs SET started_us = ?1 + id", [old]).unwrap();
     drop(sql);
     world.run(&["prune"]).expect(2).says("pass --keep 30d, or set upkeep.keep");
-    world.run(&["prune", "--keep", "soon"]).expect(2).says("--keep \"soon\": expected a duration");
+    world.run(&["prune", "--keep", "soon"]).expect(2).says("--keep = \"soon\": expected a duration");
     let expected = json!({ "jobs": 1, "tasks": 5, "attempts": 5, "scrape_logs": 1, "fetch_runs": 1 });
     let planned = world.run(&["--json", "prune", "--keep", "30d", "--dry-run"]).expect(0).json();
     assert_counts(&planned, expected.clone());

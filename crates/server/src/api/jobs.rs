@@ -186,7 +186,10 @@ pub(crate) async fn retry(
     match state.store.reopen_job(job.id, RetryFilter::default()).await? {
         Stepped::Yes(_) => sweep(&service, &state, &job).await,
         Stepped::No(job) if job.state == JobState::Running && job.worked_on => {
-            Err(Problem::new(Kind::Conflict, format!("job {name} is running, it has not ended")))
+            let detail = format!(
+                "job {name} is running, it has not ended: nothing was changed; retry its failures when it has ended or is stopped"
+            );
+            Err(Problem::new(Kind::Conflict, detail))
         }
         // There is nothing to retry.
         Stepped::No(job) => Ok(Json(describe(&job, &[]))),
@@ -298,11 +301,7 @@ fn describe(job: &Job, troubles: &[TaskView]) -> wire::JobResponse {
         created_at: job.created_at.to_string(),
         ended_at: time_text(job.ended_at),
         message: job.message.clone(),
-        worked_on_by: match (job.options["kind"] == SCRAPE_JOB, job.state) {
-            (true, _) => "comity run".to_owned(),
-            (false, JobState::Running) => format!("comity fetch --job {}", job.name),
-            (false, _) => "nobody: the job has ended".to_owned(),
-        },
+        worked_on_by: worked_on_by(job),
         troubles: troubles
             .iter()
             .map(|task| wire::UnfetchedUrl {
@@ -312,6 +311,19 @@ fn describe(job: &Job, troubles: &[TaskView]) -> wire::JobResponse {
                 error: task.error.clone(),
             })
             .collect(),
+    }
+}
+
+/// The command that works on a job. If none does, the one that would.
+fn worked_on_by(job: &Job) -> String {
+    let command = match job.options["kind"] == SCRAPE_JOB {
+        true => "comity run".to_owned(),
+        false => format!("comity fetch --job {}", job.name),
+    };
+    match (job.state, job.worked_on) {
+        (JobState::Running, true) => command,
+        (JobState::Running, false) => format!("nobody: start {command}"),
+        (_, _) => "nobody: the job has ended".to_owned(),
     }
 }
 

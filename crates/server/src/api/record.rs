@@ -7,7 +7,7 @@ use comity::config::Role;
 use comity::core::domain::Domain;
 use comity::core::headers::PacingHints;
 use comity::core::intent::Intent;
-use comity::core::outcome::Answer;
+use comity::core::outcome::{Answer, STATUSES};
 use comity::core::pace::{Freshness, PermitRef, Recorded};
 use comity::core::time::{Span, Timestamp};
 use comity::gate::{Gate, GateError};
@@ -170,8 +170,10 @@ fn outcome(record: &wire::RecordRequest, now: Timestamp) -> Result<ReportedOutco
             None => ReportedOutcome::Abandoned,
         }),
         (None, Some(status)) => match u16::try_from(status) {
-            Ok(status @ 100..600) => Ok(ReportedOutcome::Answered(Answer::of_status(status, hints))),
-            _ => Err(Problem::field("status", &status.to_string(), "an HTTP status from 100 to 599")),
+            Ok(status) if STATUSES.contains(&status) => {
+                Ok(ReportedOutcome::Answered(Answer::of_status(status, hints)))
+            }
+            _ => Err(Problem::field("status", &status.to_string(), "an HTTP status from 100 to 999")),
         },
         (None, None) => Err(Problem::field("outcome", "", "an outcome or a status; both are missing")),
         (Some(_), Some(_)) => Err(Problem::field("outcome", "", "either an outcome or a status, not both")),

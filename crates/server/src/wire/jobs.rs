@@ -125,7 +125,8 @@ pub(crate) struct JobResponse {
     pub(crate) ended_at: Option<String>,
     /// Why the job failed or was cancelled.
     pub(crate) message: Option<String>,
-    /// The command that works on this job.
+    /// The command that works on this job; if it is `stopped`, `nobody:` and the command that would; if it has ended,
+    /// `nobody: the job has ended`.
     pub(crate) worked_on_by: String,
     /// The latest failed and skipped URLs. Only filled in when a single job is requested.
     pub(crate) troubles: Vec<UnfetchedUrl>,

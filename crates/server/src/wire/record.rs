@@ -23,7 +23,7 @@ pub(crate) enum OutcomeParam {
     Blocked,
     /// 503.
     Unavailable,
-    /// Any other 5xx.
+    /// Any other 5xx, or a status from 600 to 999.
     ServerError,
     /// No response in time.
     Timeout,
@@ -80,7 +80,7 @@ pub(crate) struct RecordRequest {
     pub(crate) outcome: Option<OutcomeParam>,
     /// The HTTP status of the response.
     #[serde(default, deserialize_with = "whole")]
-    #[schema(value_type = u16, required = false, minimum = 100, maximum = 599)]
+    #[schema(value_type = u16, required = false, minimum = 100, maximum = 999)]
     pub(crate) status: Option<u64>,
     /// The response's `Retry-After` header, unchanged.
     #[serde(default, deserialize_with = "present")]

@@ -24,7 +24,7 @@ async fn a_job_is_created_and_shown() {
     );
     assert_eq!(
         (&job["created_at"], &job["worked_on_by"]),
-        (&json!("2026-11-16T10:00:00Z"), &json!("comity fetch --job news"))
+        (&json!("2026-11-16T10:00:00Z"), &json!("nobody: start comity fetch --job news"))
     );
     assert_eq!(server.get("/v1/jobs/news").await.ok(), job);
     assert_eq!(server.get("/v1/jobs").await.ok()["jobs"], json!([job]));

@@ -127,6 +127,9 @@ async fn a_status_is_classified() {
         (503, "unavailable"),
         (500, "server_error"),
         (599, "server_error"),
+        (600, "server_error"),
+        (999, "server_error"),
+        (100, "network_error"),
     ] {
         let response =
             server.record(json!({ "domain": format!("s{status}.example"), "status": status })).await;

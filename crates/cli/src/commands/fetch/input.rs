@@ -8,7 +8,7 @@ use std::io::{self, Cursor, Read, Seek};
 use std::path::Path;
 
 use comity::core::domain::Domain;
-use comity::jobs::{BadLine, Flow, ListCheck, OnBadLine, check_list};
+use comity::jobs::{BadLine, Flow, ListCheck, OnBadLine, check_list, decoded};
 use comity::redact;
 use comity::store::jobs::Job;
 use serde_json::Value;
@@ -29,7 +29,7 @@ type Lines = Box<dyn Read + Send>;
 pub(super) enum Listed {
     Nothing,
     /// A file that was checked.
-    File(File),
+    File(Lines),
     Stream(Lines),
 }
 
@@ -54,7 +54,7 @@ impl Listed {
     pub(super) async fn open(fetch: &Fetch) -> anyhow::Result<Self> {
         let Some(path) = &fetch.input else { return Ok(Self::Nothing) };
         if path.as_os_str() == "-" {
-            return Ok(Self::Stream(Box::new(io::stdin())));
+            return Ok(Self::Stream(decoded(Box::new(io::stdin()))));
         }
         let name = name(path);
         let wrong = |why: &dyn std::fmt::Display| exit::usage(format!("{name}: {why}"));
@@ -63,23 +63,23 @@ impl Listed {
         }
         let mut file = File::open(path).map_err(|error| wrong(&error))?;
         if !file.metadata().is_ok_and(|file| file.is_file()) {
-            return Ok(Self::Stream(Box::new(file)));
+            return Ok(Self::Stream(decoded(Box::new(file))));
         }
         let extent = if fetch.strict { Extent::All } else { Extent::FirstUrl };
         let checking = tokio::task::spawn_blocking(move || {
-            let found = check(&mut file, extent)?;
-            file.rewind().map(|()| (found, file))
+            let found = check(decoded(Box::new(file.try_clone()?)), extent)?;
+            file.rewind().map(|()| (found, decoded(Box::new(file))))
         });
-        let (found, file) = checking.await?.map_err(|error| wrong(&error))?;
+        let (found, list) = checking.await?.map_err(|error| wrong(&error))?;
         found.refuse(fetch, &name)?;
-        Ok(Self::File(file))
+        Ok(Self::File(list))
     }
 
     /// What the run reads: the URLs from the command line, then the list, then the sitemaps.
     pub(super) async fn with_rest(self, fetch: &Fetch, known: Option<&Job>) -> anyhow::Result<Input> {
         let sitemaps = sitemaps(fetch, known)?;
         let list: Option<Lines> = match (self, &fetch.input) {
-            (Self::File(file), _) => Some(Box::new(file)),
+            (Self::File(list), _) => Some(list),
             // There is something else to do while the stream is read.
             (Self::Stream(stream), _) if known.is_some() || has_more(fetch) => Some(stream),
             (Self::Stream(stream), Some(path)) => Some(read_ahead(fetch, &name(path), stream).await?),
@@ -201,7 +201,10 @@ fn sitemaps(fetch: &Fetch, known: Option<&Job>) -> anyhow::Result<Vec<Url>> {
     let saved = saved.and_then(|job| job.options["sitemaps"].as_array()).into_iter().flatten();
     let saved = saved.filter_map(Value::as_str).map(str::to_owned);
     let wrong = |text: &str| {
-        exit::usage(format!("--sitemap {:?}: expected an http or https URL with a host", redact::text(text)))
+        exit::usage(format!(
+            "--sitemap = {:?}: expected an http or https URL with a host",
+            redact::text(text)
+        ))
     };
     fetch
         .sitemap

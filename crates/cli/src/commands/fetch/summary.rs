@@ -9,9 +9,9 @@ use comity::store::Store;
 use comity::store::jobs::Job;
 use serde_json::{Value, json};
 
-use super::{input, waits};
+use super::{Before, input, waits};
 use crate::args::{Fetch, Global};
-use crate::commands::{failures, hints, report, stream};
+use crate::commands::{failures, hints, jobs, report, stream};
 use crate::live::thousands;
 use crate::{exit, output};
 
@@ -22,6 +22,7 @@ pub(super) struct Ended<'a> {
     pub(super) store: &'a dyn Store,
     pub(super) job: &'a Job,
     pub(super) reason: StopReason,
+    pub(super) before: Before,
     /// What was read into the job; `None` if nothing was, or if it is still being read.
     pub(super) filled: Option<Filled>,
     /// What became of the URLs that this run asked for.
@@ -60,16 +61,32 @@ impl Ended<'_> {
         if let Some(left_over) = self.left_over() {
             output::warning(&left_over);
         }
+        self.print_lost_rows();
         if !matches!(self.reason, StopReason::Job(_)) {
-            output::remark(&how_to_resume(self.store, &job.name, self.input_to_repeat()));
-        } else if self.failed() > 0 && !global.quiet {
+            let rows = stream::is_wanted(fetch);
+            output::remark(&how_to_resume(self.store, &job.name, self.input_to_repeat(), rows));
+        } else if !global.quiet && (self.failed() > 0 || self.had_nothing_new() && job.counts.failed > 0) {
             hints::retry(self.store, job).await?.iter().for_each(|hint| output::remark(hint));
         }
-        if global.quiet {
-            let since = fetch.refresh.then_some(self.began);
+        if !global.quiet {
+            jobs::pruned_urls(self.store, job).await?.iter().for_each(|pruned| output::remark(pruned));
+        } else {
+            let since = self.is_about_this_run().then_some(self.began);
             failures::of_job(self.store, job, self.failed(), since).await?;
         }
         Ok(())
+    }
+
+    /// Says where rows are that could not be printed.
+    fn print_lost_rows(&self) {
+        let is_lost = stream::is_wanted(self.fetch) && output::is_stdout_broken();
+        // A reader that closed the pipe, such as `head`, has enough of them.
+        if is_lost && !(self.global.quiet && output::is_stdout_closed()) {
+            output::warning(&format!(
+                "Rows were not printed; to print them again: comity fetch --job {0} --jsonl; for all rows: comity jobs export {0}",
+                self.job.name
+            ));
+        }
     }
 
     pub(super) fn exit_code(&self, is_interrupted: bool) -> u8 {
@@ -112,6 +129,7 @@ impl Ended<'_> {
     /// The JSON object that the run ends with.
     fn object(&self) -> Value {
         let mut object = report::summary(self.job, self.elapsed.as_millis_up());
+        object["this_run"] = report::this_run(&self.counts, self.skipped(), self.filled.as_ref());
         object["invalid"] = json!(self.invalid());
         if self.fetch.refresh {
             object["changed"] = json!(self.counts.changed);
@@ -122,7 +140,7 @@ impl Ended<'_> {
             object["message"] = json!(message.or_else(|| self.left_over()));
         }
         if let StopReason::NotDueUntil(until) = self.reason {
-            object["next_at"] = json!(until.to_string());
+            object["next_at"] = json!((until < Timestamp::MAX).then(|| until.to_string()));
             object["held_back"] = self.held_back.iter().map(waits::object).collect();
         }
         object
@@ -140,15 +158,49 @@ impl Ended<'_> {
             1 => ", 1 invalid line".to_owned(),
             count => format!(", {count} invalid lines"),
         };
-        let progress = report::progress(job);
-        let mut line = format!("job {}: {state}, {progress}{invalid} in {}", job.name, elapsed.prose());
-        if self.fetch.refresh {
-            line += &format!("; this run: {} changed, {} unchanged", counts.changed, counts.unchanged);
-            if counts.failed > 0 {
-                line += &format!(", {} failed", counts.failed);
-            }
+        let (name, progress, elapsed) = (&job.name, report::progress(job), elapsed.prose());
+        // The first run of a job is all there is to say about it.
+        if self.before.state.is_none() {
+            return format!("job {name}: {state}, {progress}{invalid} in {elapsed}");
         }
-        line
+        let fetched = match self.fetch.refresh {
+            true => {
+                format!("{} changed, {} unchanged", thousands(counts.changed), thousands(counts.unchanged))
+            }
+            false => format!("{} fetched", thousands(counts.fetched())),
+        };
+        let rest = report::rest(&[
+            (counts.failed, "failed"),
+            (self.skipped(), "skipped"),
+            (counts.rate_limited, report::RATE_LIMITED),
+            (counts.retries, report::retries(counts.retries)),
+        ]);
+        let known = match &self.filled {
+            Some(Filled { new: 0, known: 1, .. }) => ", no new URL (1 was in the job already)".to_owned(),
+            Some(Filled { new: 0, known: known @ 2.., .. }) => {
+                format!(", no new URLs ({} were in the job already)", thousands(*known))
+            }
+            _ => String::new(),
+        };
+        format!(
+            "job {name}: {state}; this run: {fetched}{rest}{known}{invalid} in {elapsed}; in total: {progress}"
+        )
+    }
+
+    /// The URLs that were skipped while this run worked on the job, also together with others.
+    fn skipped(&self) -> u64 {
+        self.job.counts.skipped.saturating_sub(self.before.counts.skipped)
+    }
+
+    /// Whether URLs were passed, and all of them were in the job already.
+    fn had_nothing_new(&self) -> bool {
+        self.filled.as_ref().is_some_and(|filled| filled.new == 0 && filled.known > 0)
+    }
+
+    /// Whether the exit code and the failures are about this run alone: the job was done, and its earlier failures were
+    /// reported then. A run that resumes a job reports on all of it.
+    fn is_about_this_run(&self) -> bool {
+        self.fetch.refresh || self.before.state == Some(JobState::Done)
     }
 
     /// Why a list or a sitemap was not read, for programs. For people it was printed while it was read.
@@ -194,13 +246,17 @@ impl Ended<'_> {
             count => format!("{} URLs", thousands(count)),
         };
         let why = self.held_back.first().map(|held| format!("; {}: {}", held.domain, held.why));
-        let (until, why) = (report::moment(until), why.unwrap_or_default());
-        Some(format!("{urls} left waiting; the first can be fetched at {until} (--max-wait){why}"))
+        let why = why.unwrap_or_default();
+        let when = match until {
+            Timestamp::MAX => "when an operator resumes its site".to_owned(),
+            until => format!("at {}", report::moment(until)),
+        };
+        Some(format!("{urls} left waiting; the first can be fetched {when} (--max-wait){why}"))
     }
 
-    /// The failures that count: a refresh doesn't ask for what failed before it.
+    /// The failures that count.
     fn failed(&self) -> u64 {
-        if self.fetch.refresh { self.counts.failed } else { self.job.counts.failed }
+        if self.is_about_this_run() { self.counts.failed } else { self.job.counts.failed }
     }
 
     fn invalid(&self) -> u64 {
@@ -226,8 +282,10 @@ impl Ended<'_> {
         let has_sitemaps = self.job.options["sitemaps"].as_array().is_some_and(|urls| !urls.is_empty());
         let is_file_read =
             self.filled.as_ref().is_some_and(|filled| !filled.stopped) && !self.is_list_unread();
+        let is_gone = |filled: &Filled| filled.sitemaps_unread && !filled.sitemaps_may_come;
         match (self.job.unread, &self.fetch.input) {
             (false, _) => Repeat::Nothing,
+            _ if self.filled.as_ref().is_some_and(is_gone) => Repeat::OtherSitemap,
             (true, Some(_)) if is_file_read => Repeat::Nothing,
             (true, None) if has_sitemaps => Repeat::Nothing,
             (true, _) => Repeat::List,
@@ -240,17 +298,23 @@ impl Ended<'_> {
 pub(super) enum Repeat {
     Nothing,
     List,
+    /// Another sitemap: those it has can't be read, now or later.
+    OtherSitemap,
 }
 
-/// The command that resumes a job.
-pub(super) fn how_to_resume(store: &dyn Store, job: &str, repeat: Repeat) -> String {
+/// The command that resumes a job, with or without rows on stdout.
+pub(super) fn how_to_resume(store: &dyn Store, job: &str, repeat: Repeat, rows: bool) -> String {
     let store = match store.location().as_str() {
         "comity.db" => String::new(),
         "memory" => return "The store was in memory, so there is nothing to resume".to_owned(),
         place => format!(" --store sqlite:{place}"),
     };
-    let command = format!("To resume: comity fetch{store} --job {job}");
+    let rows = if rows { " --jsonl" } else { "" };
+    let command = format!("To resume: comity fetch{store} --job {job}{rows}");
     match repeat {
+        Repeat::OtherSitemap => format!(
+            "To read another sitemap: comity fetch{store} --job {job}{rows} --sitemap URL; to give up: comity jobs cancel{store} {job}"
+        ),
         Repeat::List => format!("The list was not read to the end; pass it again\n{command} --input FILE"),
         Repeat::Nothing => command,
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::Context;
-use comity::core::cadence::RunWindow;
+use comity::core::cadence::{RunWindow, WindowInFuture};
 use comity::core::time::Timestamp;
 use comity::jobs::StopReason;
 use comity::pipeline::{Cadences, Pipeline, RunListener, RunOptions, RunReport, Scraping, SourceReport};
@@ -184,10 +184,12 @@ fn orders(run: &Run, now: Timestamp) -> anyhow::Result<RunOptions> {
     let end = match &run.window_end {
         None => now,
         Some(text) => Timestamp::parse(text)
-            .map_err(|error| exit::usage(format!("--window-end {text:?}: expected {}", error.expected)))?,
+            .map_err(|error| exit::usage(format!("--window-end = {text:?}: expected {}", error.expected)))?,
     };
-    let window =
-        RunWindow::ending(end, now).map_err(|error| exit::usage(format!("--window-end: {error}")))?;
+    let window = RunWindow::ending(end, now).map_err(|WindowInFuture { window_end, now }| {
+        let expected = format!("a time that is not in the future (it is now {now})");
+        exit::usage(format!("--window-end = \"{window_end}\": expected {expected}"))
+    })?;
     let sources = run.source.iter().copied().map(SourceId).collect::<Vec<_>>();
     Ok(RunOptions {
         window,

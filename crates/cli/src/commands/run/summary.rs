@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::Session;
 use crate::args::Global;
-use crate::commands::report::moment;
+use crate::commands::report::{moment, readable};
 use crate::hooks::Tally;
 use crate::output;
 
@@ -191,7 +191,9 @@ fn line(note: &SourceReport) -> Option<String> {
             }
             what
         }
-        SourceOutcome::Held { until, why } => format!("held until {}: {why}", until_when(*until)),
+        SourceOutcome::Held { until, why } => {
+            format!("held until {}: {}", until_when(*until), readable(why))
+        }
         SourceOutcome::Failed { error, retry_at: Some(retry_at) } => {
             format!("failed: {error}; will retry after {}", moment(*retry_at))
         }

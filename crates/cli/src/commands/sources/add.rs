@@ -11,6 +11,7 @@ use comity::core::cadence::Cadence;
 use comity::core::interval::SourceInterval;
 use comity::core::time::Span;
 use comity::gate::CloseMode;
+use comity::pipeline::{is_generic, name_of};
 use comity::redact::{self, without_user};
 use comity::store::Store;
 use comity::store::sources::{Kind, NewSource, Source};
@@ -40,7 +41,7 @@ pub(super) async fn run(global: &Global, config: &Config, add: &SourcesAdd) -> a
         .then(|| without_user(parsed.url.as_str()));
     own.extend(page.map(|page| (HTML_URL.to_owned(), page.into())));
     let new = NewSource {
-        name: parsed.name.clone().or(detected.title).unwrap_or_else(|| parse::name_of(&detected.url)),
+        name: parsed.name.clone().or(detected.title).unwrap_or_else(|| name_of(&detected.url)),
         kind: detected.kind,
         url: detected.url.to_string(),
         lead: detected.lead,
@@ -185,15 +186,6 @@ fn classify(given: &Url, page: &Page) -> Option<Detected> {
     })
 }
 
-/// Whether a title such as "RSS feed" says nothing about this feed.
-fn is_generic(title: &str) -> bool {
-    let is_generic = |word: &str| {
-        ["rss", "atom", "json", "xml", "feed", "rdf"].iter().any(|generic| word.eq_ignore_ascii_case(generic))
-            || word.chars().all(|c| !c.is_alphabetic())
-    };
-    title.split_whitespace().all(is_generic)
-}
-
 /// The source exists: prints it, and how to make the changes that other flags asked for.
 fn already_added(
     global: &Global,
@@ -240,18 +232,3 @@ const BODY_MAX: u64 = 16 << 20;
 const PATIENCE: Span = Span::from_secs(30);
 /// How long to wait for the site and its response in total.
 const TIME_MAX: Duration = Duration::from_secs(120);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn generic_feed_titles_are_not_names() {
-        for title in ["RSS", "RSS 2.0", "Atom Feed", "feed", "JSON feed", ""] {
-            assert!(is_generic(title), "{title}");
-        }
-        for title in ["RSS of the harbour", "Example", "日本"] {
-            assert!(!is_generic(title), "{title}");
-        }
-    }
-}

@@ -26,6 +26,7 @@ pub(super) async fn set(global: &Global, config: &Config, set: &SourcesSet) -> a
         };
     let change = SourceChange {
         name: parsed.name,
+        rename: None,
         url: parsed.url,
         kind: set.kind,
         enabled: set.enabled.map(parse::is_on),
@@ -36,7 +37,7 @@ pub(super) async fn set(global: &Global, config: &Config, set: &SourcesSet) -> a
     };
     let after = match store.change_source(before.id, change).await? {
         Changed::Yes(after) => after,
-        Changed::Missing => return Err(unknown("source =", set.id)),
+        Changed::Missing => return Err(unknown("source", set.id)),
         Changed::Taken(other) => {
             let url = set.url.as_deref().map(without_user).unwrap_or_default();
             return Err(exit::usage(format!("--url = {url:?}: source {other} already has that URL")));

@@ -12,10 +12,11 @@ use comity::clock::Clock;
 use comity::config::Config;
 use comity::core::cadence::Cadence;
 use comity::core::interval::SourceInterval;
-use comity::exchange::{self, BYTES_MAX, ExportedSource, Format, ListedSource, Problem};
+use comity::exchange::{self, BYTES_MAX, ExportedSource, Format, ListedSource, Problem, Switches};
+use comity::pipeline::name_of;
 use comity::redact::without_user;
 use comity::store::Store;
-use comity::store::sources::{Kind, NewSource, Source};
+use comity::store::sources::{Kind, NewSource, Source, SourceChange};
 use serde_json::{Map, Value, json};
 use url::Url;
 
@@ -57,7 +58,12 @@ pub(super) async fn import(global: &Global, config: &Config, import: &SourcesImp
             tally.added += 1;
             tally.print_planned(global, &new);
         } else {
-            match store.add_source(new, clock.now()).await?.1 {
+            let (source, is_new) = store.add_source(new, clock.now()).await?;
+            if is_new && !entry.switches.enabled {
+                let off = SourceChange { enabled: Some(false), ..SourceChange::default() };
+                store.change_source(source.id, off).await?;
+            }
+            match is_new {
                 true => tally.added += 1,
                 false => tally.already += 1,
             }
@@ -101,14 +107,14 @@ fn source_of(
         (HTML_URL, entry.html_url.clone().map(Value::from)),
     ];
     config.extend(settings.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))));
-    let name = entry.name.clone().or_else(|| Url::parse(&entry.url).ok().map(|url| parse::name_of(&url)));
+    let name = entry.name.clone().or_else(|| Url::parse(&entry.url).ok().map(|url| name_of(&url)));
     Ok(NewSource {
         name: name.unwrap_or_default(),
         kind: entry.kind.or(kind).unwrap_or(Kind::Feed),
         url: entry.url.clone(),
         lead: entry.lead,
-        scraping: true,
-        auto_scrape: true,
+        scraping: entry.switches.scraping,
+        auto_scrape: entry.switches.auto_scrape,
         interval: interval.transpose()?.unwrap_or_default(),
         config,
     })
@@ -225,6 +231,11 @@ fn listed(source: &Source) -> ExportedSource {
             SourceInterval::Default => None,
             SourceInterval::Off => Some("0".to_owned()),
             SourceInterval::Every(span) => Some(span.as_secs_f64().to_string()),
+        },
+        switches: Switches {
+            enabled: source.enabled,
+            scraping: source.scraping,
+            auto_scrape: source.auto_scrape,
         },
     }
 }

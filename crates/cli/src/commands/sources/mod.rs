@@ -38,7 +38,7 @@ pub(crate) async fn run(global: &Global, config: &Config, command: Sources) -> a
 
 /// The source with that number.
 pub(super) async fn find(store: &dyn Store, id: i64) -> anyhow::Result<Source> {
-    find_by_flag(store, "source =", id).await
+    find_by_flag(store, "source", id).await
 }
 
 /// The source with that number, for errors that name `flag`.
@@ -47,7 +47,7 @@ pub(super) async fn find_by_flag(store: &dyn Store, flag: &str, id: i64) -> anyh
 }
 
 fn unknown(flag: &str, id: i64) -> anyhow::Error {
-    exit::usage(format!("{flag} {id}: no such source; comity sources list shows them"))
+    exit::usage(format!("{flag} = {id}: no such source; comity sources list shows them"))
 }
 
 /// The source that is fetched from `url`, or was when it was added.

@@ -54,7 +54,7 @@ impl Condition {
             ("failing", Some(until)) => format!("; will retry after {}", report::moment(until)),
             (_, Some(until)) => format!(" until {}", report::moment(until)),
         };
-        match (self.word, self.why.as_deref()) {
+        match (self.word, self.why.as_deref().map(report::readable)) {
             (word, None) => format!("{word}{until}"),
             ("failing", Some(why)) => format!("failing, {why}{until}"),
             (word, Some(why)) => format!("{word}{until}: {why}"),

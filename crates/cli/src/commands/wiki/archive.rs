@@ -253,11 +253,13 @@ async fn dry_run(
 fn login(user: Option<&str>) -> anyhow::Result<Option<Login>> {
     let Some(user) = user else { return Ok(None) };
     if user.trim().is_empty() {
-        return Err(exit::usage("--user: expected the name of a bot, such as You@archive"));
+        return Err(exit::usage(format!(
+            "--user = {user:?}: expected the name of a bot, such as You@archive"
+        )));
     }
     match std::env::var("COMITY_WIKI_PASSWORD") {
         Ok(password) if !password.is_empty() => Ok(Some(Login { user: user.to_owned(), password })),
-        _ => Err(exit::usage(format!("--user {user}: set its password in COMITY_WIKI_PASSWORD"))),
+        _ => Err(exit::usage(format!("--user = {user:?}: set its password in COMITY_WIKI_PASSWORD"))),
     }
 }
 

@@ -9,6 +9,10 @@ use super::{Planned, failed};
 /// Sites whose pages are small on the wire and huge when decoded.
 pub(super) fn sites() -> Vec<Planned> {
     let too_large = failed("the body is larger than the limit of 67108864 bytes", "answered");
+    let layered = failed(
+        "the body is encoded 4 times (gzip, gzip, gzip, …); at most 3 encodings are decoded",
+        "answered",
+    );
     let [gzip_wrong, br_wrong, zstd_wrong] = [
         "could not decode the body as gzip",
         "could not decode the body as br",
@@ -29,6 +33,8 @@ pub(super) fn sites() -> Vec<Planned> {
         saying("a zstd window", zstd_wrong, answer("zstd", b"\x28\xb5\x2f\xfd\x00\xa8\x01\x00\x00")),
         // The header of a window of up to 1 GiB.
         saying("a brotli window", br_wrong, answer("br", &[0x11, 0x1e, 0, 0, 0, 0])),
+        saying("gzip in gzip in gzip in gzip", layered, answer("gzip, gzip, gzip, gzip", &gzip(b"whole"))),
+        saying("a bomb in a gzip", too_large, answer("gzip, gzip", &gzip(&gzip(&ZEROS).repeat(128)))),
         saying("noise as gzip", gzip_wrong, answer("gzip", &[0xff; 64])),
         saying("half of a gzip", gzip_wrong, answer("gzip", &gzip(b"whole")[..12])),
     ]

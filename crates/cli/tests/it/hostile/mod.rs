@@ -278,7 +278,8 @@ fn a_site_with_a_hostile_robots_txt_is_not_fetched() {
     let tasks = tasks(&world);
     for (planned, host) in &hosts {
         // A robots.txt may be longer than a page, and then it is the page that fails.
-        let robots = failed("(while fetching robots.txt)", "");
+        let Outcome::Failed(_, outcome) = planned.outcome else { panic!("{}", planned.name) };
+        let robots = failed("(while fetching robots.txt)", outcome);
         let wrong = judge(&tasks, &host.url("/page"), &planned.name, &robots);
         let wrong = wrong.and_then(|_| judge(&tasks, &host.url("/page"), &planned.name, &planned.outcome));
         assert_eq!(wrong, None);

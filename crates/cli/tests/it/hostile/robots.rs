@@ -10,7 +10,8 @@ use super::{Outcome, Planned, failed, fetched};
 
 /// Sites with a `/page` and its expected outcome, and a `/private/page` that their robots.txt disallows.
 pub(super) fn sites() -> Vec<Planned> {
-    let drip = failed("timed out reading the response after 2 attempts (while fetching robots.txt)", "");
+    let drip =
+        failed("timed out reading the response after 2 attempts (while fetching robots.txt)", "timeout");
     vec![
         site("two gigabytes", fetched(4), async |mut peer| {
             peer.write(format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", 2_u64 << 30)).await;
