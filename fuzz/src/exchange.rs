@@ -28,6 +28,7 @@ fn listed(entry: &ListedSource) -> ExportedSource {
         folder: entry.folder.clone(),
         cadence: entry.cadence.clone(),
         min_interval: entry.min_interval.clone(),
+        switches: entry.switches,
     }
 }
 
