@@ -87,12 +87,14 @@ async fn populate(path: &Path, site: &Site) {
     }
     worker.gate.close(CloseMode::Stop).await.unwrap();
     let station = Station::with(&obeying(), store.clone(), Clock::new()).await;
+    // One after the other, because sources of two hosts are fetched at the same time.
     for (_, host) in HOSTS {
-        station.follow(&site.url_on(host, "/feed")).await;
+        let source = station.follow(&site.url_on(host, "/feed")).await;
+        let sources = Some(vec![source]);
+        let options = RunOptions { scraping: Scraping::On, sources, ..station.run_options() };
+        station.run_as(&options).await;
+        station.scrape().await;
     }
-    let options = RunOptions { scraping: Scraping::On, ..station.run_options() };
-    station.run_as(&options).await;
-    station.scrape().await;
     station.close().await;
     drop(store);
     let sql = Connection::open(path).unwrap();
