@@ -154,7 +154,10 @@ pub(crate) fn archive(
     job: &str,
     config: &Config,
 ) -> anyhow::Result<Archive> {
-    let wrong = |error| usage(format!("{setting}: {error}"));
+    let wrong = |error: comity::archive::ArchiveError| match error.path == out {
+        true => usage(format!("{setting} = {out:?}: {}", error.cause)),
+        false => usage(format!("{setting} = {out:?}: {error}")),
+    };
     if format != ArchiveFormat::None {
         check_folder(setting, out)?;
     }

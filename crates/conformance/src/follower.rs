@@ -198,6 +198,7 @@ pub fn feed(url: &str) -> NewSource {
         kind: Kind::Feed,
         url: url.to_owned(),
         lead: Lead::Listed,
+        enabled: true,
         scraping: true,
         auto_scrape: true,
         interval: SourceInterval::Default,

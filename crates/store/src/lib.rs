@@ -127,7 +127,7 @@ pub trait Store:
 
 /// Whether this version has a backend for stores such as the one at `url`.
 pub fn is_supported(url: &str) -> bool {
-    matches!(url.split_once(':'), Some(("sqlite" | "memory", _)))
+    cfg!(feature = "sqlite") && matches!(url.split_once(':'), Some(("sqlite" | "memory", _)))
 }
 
 /// Opens the store at `url`: `sqlite:PATH` or `memory:`. A missing one is created; a locked one is retried for up to 10

@@ -78,6 +78,8 @@ pub struct NewSource {
     pub url: String,
     /// Where the URL comes from: the operator, or the page that linked to it.
     pub lead: Lead,
+    /// Whether it is fetched.
+    pub enabled: bool,
     /// Whether its items may be scraped.
     pub scraping: bool,
     /// Whether runs scrape its items; otherwise they are only scraped on demand.

@@ -159,6 +159,7 @@ async fn follow(store: &dyn Store, playground: &Playground) -> anyhow::Result<()
         kind: Kind::Feed,
         url,
         lead: Lead::Listed,
+        enabled: true,
         scraping: true,
         auto_scrape: true,
         interval: SourceInterval::default(),

@@ -107,8 +107,8 @@ struct Run<'a> {
 struct Before {
     /// The state of the job; `None` if the run created it.
     state: Option<JobState>,
-    /// The counts of the job, without pages that are fetched again.
-    counts: Counts,
+    /// How many of its URLs were skipped.
+    skipped: u64,
 }
 
 impl<'a> Run<'a> {
@@ -148,7 +148,7 @@ impl<'a> Run<'a> {
         // An earlier process may have died right after it reopened the job.
         jobs::sweep(&*store, &job, gate.clock()).await?;
         let state = (!made).then_some(job.state);
-        let counts = store.find_job(job.name.clone()).await?.map_or(job.counts, |job| job.counts);
+        let skipped = store.find_job(job.name.clone()).await?.map_or(job.counts, |job| job.counts).skipped;
         let what = if made { "started" } else { "resumed" };
         tracing::info!(job = job.name, store = store.location(), profile = config.profile, "job {what}");
         setup::warn_without_contact(&config);
@@ -164,7 +164,7 @@ impl<'a> Run<'a> {
             until: Until::Done { patience },
             rows: stream::rows(fetch),
         };
-        let before = Before { state, counts };
+        let before = Before { state, skipped };
         Ok(Self { global, store, gate, pool: Pool::new(parts), job, before, began, limits })
     }
 

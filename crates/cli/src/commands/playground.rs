@@ -15,8 +15,8 @@ pub(crate) async fn run(global: &Global, args: &args::Playground) -> anyhow::Res
         return Err(exit::usage(what));
     }
     let mut signals = Signals::new()?;
-    let playground =
-        Playground::start(args.listen).map_err(|error| exit::usage(format!("--listen: {error}")))?;
+    let playground = Playground::start(args.listen)
+        .map_err(|error| exit::usage(format!("--listen = \"{}\": {error}", args.listen)))?;
     if global.json {
         output::object(
             &json!({ "listening": format!("http://{}", playground.address()), "sites": sites(&playground) }),

@@ -79,8 +79,7 @@ fn announce(global: &Global, running: &Running, store: &str) {
 fn token(global: &Global, role: Role, file: Option<&Path>) -> anyhow::Result<u8> {
     let (token, line) = make_token(role);
     if let Some(file) = file {
-        append(&line, file)
-            .map_err(|error| exit::usage(format!("--tokens-file {}: {error}", file.display())))?;
+        append(&line, file).map_err(|error| exit::usage(format!("--tokens-file = {file:?}: {error}")))?;
     }
     if global.json {
         output::object(&json!({ "token": token, "line": line }));

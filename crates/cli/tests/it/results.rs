@@ -130,7 +130,7 @@ fn an_unwritable_output_file_is_a_failure() {
     assert!(limited(1, &["man", "."]).contains("./comity"));
     // Compressed in the store, the page is much smaller than that.
     let said = limited(1_024, &["wiki", "export", &api, "--out", "dump.xml"]);
-    assert!(said.contains("--out dump.xml: "), "{said}");
+    assert!(said.contains("--out = \"dump.xml\": "), "{said}");
 }
 
 /// A file for which every write fails because the disk is full.

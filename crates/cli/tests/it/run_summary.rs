@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::comity::{World, list};
+use crate::log::wait_until;
 use crate::site::{Answer, Site};
 
 const QUICK: [&str; 6] = ["--delay", "1ms", "--robots", "ignore", "--max-retries", "0"];
@@ -83,15 +84,17 @@ fn a_run_that_resumes_a_job_reports_on_all_of_it() {
         "--format",
         "none",
         "--delay",
-        "300ms",
+        "1s",
         "--robots",
         "ignore",
         "--max-retries",
         "0",
     ]);
-    site.wait_for(3);
+    site.wait_for(2);
+    let show = || world.run(&["--json", "jobs", "show", "news"]).expect(0).json();
+    wait_until("the 404 is saved", || show()["failed"] == 1);
     run.kill().unwrap();
-    let before = world.run(&["--json", "jobs", "show", "news"]).expect(0).json();
+    let before = show();
     let left = before["waiting"].as_u64().unwrap();
     assert_eq!((&before["failed"], left > 0), (&1.into(), true), "{before}");
     let args = ["fetch", "--job", "news", "--input", input, "--delay", "1ms", "--quiet"];

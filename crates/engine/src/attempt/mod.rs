@@ -12,7 +12,7 @@
 //!
 //! - here: the attempt itself
 //! - `sink`: where bodies go
-//! - `hop`: redirects: where they lead, how far their targets are trusted, and what is sent along
+//! - `hop`: redirects: how far their targets are trusted, and what is sent along
 //! - `resend`: whether a request may be sent again
 //!
 //! Not here: waiting in line ([`crate::gate`]), retries and following redirects, which are up to the caller.

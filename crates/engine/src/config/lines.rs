@@ -45,7 +45,7 @@ impl Lines {
 }
 
 /// The names that a path consists of, without their quotes.
-fn names(path: &str) -> Vec<String> {
+pub(super) fn names(path: &str) -> Vec<String> {
     let mut names = Vec::new();
     let mut rest = path;
     while !rest.is_empty() {

@@ -157,8 +157,10 @@ fn report_request(faults: &mut Faults, origin: &Origin, path: &str, invalid: Vec
 /// The label of a key that nobody set, and that doesn't fit what was set: the position is that of its table, if it has
 /// one.
 fn merged(key: &str, labels: &BTreeMap<String, Label>) -> Label {
-    let table = key.rsplit_once('.').map_or("", |(table, _)| table);
-    let sibling = labels.iter().find(|(other, _)| other.starts_with(table));
+    let names = super::lines::names(key);
+    let table = &names[..names.len().saturating_sub(1)];
+    let sibling =
+        labels.iter().find(|(other, _)| !table.is_empty() && super::lines::names(other).starts_with(table));
     let place = sibling.map(|(_, label)| label.clone()).filter(|label| label.line.is_some());
     let key = Some(key.to_owned());
     match place {

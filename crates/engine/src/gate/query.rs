@@ -1,4 +1,4 @@
-//! Read access to a gate for people, metrics and workers. Nothing is changed here.
+//! Read access to a gate for people, metrics and workers. No pace, line or permit is changed here.
 
 use std::collections::HashMap;
 

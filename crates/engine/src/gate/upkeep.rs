@@ -244,11 +244,17 @@ fn idle(state: &mut State, now: Timestamp) -> Vec<DomainId> {
         && let Some((id, serial)) = state.next_unused(now)
     {
         let Some(held) = state.held.get(&id).filter(|held| held.serial == serial) else { continue };
-        if is_idle(state, id, held, IDLE) {
+        let is_due = is_idle(state, id, held, IDLE);
+        let look_at = match held.used_at + IDLE {
+            unused_at if unused_at > now => unused_at,
+            // In case it can't be released after all.
+            _ if is_due => now + SWEEP,
+            // Somebody waits for it. A million of these must not be looked at all the time.
+            _ => now + IDLE,
+        };
+        if is_due {
             due.push(id);
         }
-        // One that can't be released after all is looked at again, too.
-        let look_at = (held.used_at + IDLE).max(now + SWEEP);
         state.look_for_use(id, serial, look_at);
     }
     due

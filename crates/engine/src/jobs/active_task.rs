@@ -346,17 +346,13 @@ impl ActiveTask {
         }
     }
 
-    /// Begins the next task of its lane while this one waits for robots.txt, unless that one would wait for the same file.
+    /// While this task waits for robots.txt, begins the next one of its lane that would not wait for the same file.
     fn begin_next_of_another_origin(&self) {
-        let is_other = {
-            let lanes = self.pool.lanes();
-            let next = lanes.next_row(self.lane, self.tenure);
-            next.is_some_and(|row| {
-                origin_of(row.at_url.as_ref().unwrap_or(&row.url)) != origin_of(self.url.as_str())
-            })
-        };
-        if is_other {
-            self.pool.begin_next(self.lane, self.tenure, self.row.id);
+        let origin = origin_of(self.url.as_str());
+        let is_other = |row: &TaskRow| origin_of(row.at_url.as_ref().unwrap_or(&row.url)) != origin;
+        let next = self.pool.lanes().overtake(self.lane, self.tenure, self.row.id, is_other);
+        if let Some((domain, row)) = next {
+            Self::begin(&self.pool, self.lane, self.tenure, &domain, row);
         }
     }
 

@@ -157,16 +157,27 @@ impl Lanes {
         tenure: Tenure,
         task: TaskId,
     ) -> Option<(Domain, Vec<TaskRow>)> {
-        let lane = self.open.get_mut(&id).filter(|lane| lane.tenure == tenure && !lane.rows.is_empty())?;
-        if let Ok(index) = lane.find(task) {
-            lane.in_hand[index].1 = Stage::Passed;
-        }
-        Some((lane.domain.clone(), lane.begin()))
+        let lane = self.open.get_mut(&id).filter(|lane| lane.tenure == tenure)?;
+        // Also if no row is left: the next ones may be read while this task is in flight.
+        lane.stage(task, Stage::Passed);
+        (!lane.rows.is_empty()).then(|| (lane.domain.clone(), lane.begin()))
     }
 
-    /// The next row of a lane that has not begun.
-    pub(super) fn next_row(&self, id: LaneId, tenure: Tenure) -> Option<&TaskRow> {
-        self.open.get(&id).filter(|lane| lane.tenure == tenure)?.rows.front()
+    /// Lets the next one of a lane's rows begin that is `wanted`, while an earlier task waits for something that this one
+    /// need not wait for.
+    pub(super) fn overtake(
+        &mut self,
+        id: LaneId,
+        tenure: Tenure,
+        waiting: TaskId,
+        wanted: impl Fn(&TaskRow) -> bool,
+    ) -> Option<(Domain, TaskRow)> {
+        let lane = self.open.get_mut(&id).filter(|lane| lane.tenure == tenure)?;
+        let next = lane.rows.iter().position(wanted)?;
+        lane.stage(waiting, Stage::Passed);
+        let row = if lane.may_begin() { lane.rows.remove(next)? } else { return None };
+        lane.stage(row.id, Stage::InLine);
+        Some((lane.domain.clone(), row))
     }
 
     /// The tasks that may begin in lanes whose earlier ones were released before they left.
@@ -313,6 +324,12 @@ impl Lane {
         self.in_hand.binary_search_by_key(&task, |(known, _)| *known)
     }
 
+    fn stage(&mut self, task: TaskId, stage: Stage) {
+        if let Ok(index) = self.find(task) {
+            self.in_hand[index].1 = stage;
+        }
+    }
+
     /// Whether the next row may begin.
     fn may_begin(&self) -> bool {
         let one_is_in_line = || self.in_hand.iter().any(|(_, stage)| *stage == Stage::InLine);
@@ -325,9 +342,7 @@ impl Lane {
         while self.may_begin()
             && let Some(row) = self.rows.pop_front()
         {
-            if let Ok(index) = self.find(row.id) {
-                self.in_hand[index].1 = Stage::InLine;
-            }
+            self.stage(row.id, Stage::InLine);
             begun.push(row);
         }
         begun
@@ -392,7 +407,6 @@ mod tests {
     fn one_task_of_a_slow_lane_is_in_line_at_a_time() {
         let mut lanes = Lanes::default();
         assert_eq!(open(&mut lanes, rows(1..4)), [1]);
-        assert_eq!(lanes.next_row(LANE, TENURE).map(|row| row.id), Some(TaskId(2)));
         assert_eq!(passed(&mut lanes, 1), [2]);
         assert!(passed(&mut lanes, 1).is_empty(), "the second one is still in line");
         assert!(!lanes.release(LANE, TENURE, TaskId(1)), "nothing to do: the next one has begun");
@@ -402,6 +416,35 @@ mod tests {
             lanes.release(LANE, TENURE, TaskId(task));
         }
         assert_eq!(lanes.take_finished(), [LANE]);
+    }
+
+    #[test]
+    fn a_task_in_flight_keeps_no_task_of_the_next_batch_waiting() {
+        let mut lanes = Lanes::default();
+        assert_eq!(open(&mut lanes, rows(1..9)), [1]);
+        for task in 1..9 {
+            passed(&mut lanes, task);
+        }
+        for task in 1..5 {
+            lanes.release(LANE, TENURE, TaskId(task));
+        }
+        assert_eq!(lanes.take_low(at(10)).len(), 1);
+        let (.., begun) = lanes.refilled(LANE, rows(9..17), at(10)).unwrap();
+        assert_eq!(ids(&begun), [9]);
+    }
+
+    #[test]
+    fn a_task_that_need_not_wait_overtakes_those_that_do() {
+        let mut lanes = Lanes::default();
+        assert_eq!(open(&mut lanes, rows(1..5)), [1]);
+        let overtake = |lanes: &mut Lanes, waiting, wanted: u64| {
+            let overtaking = lanes.overtake(LANE, TENURE, TaskId(waiting), |row| row.id.0 >= wanted);
+            overtaking.map(|(_, row)| row.id.0)
+        };
+        assert_eq!(overtake(&mut lanes, 1, 9), None);
+        assert_eq!(overtake(&mut lanes, 1, 3), Some(3));
+        assert_eq!(overtake(&mut lanes, 1, 3), None, "one is in line at a time");
+        assert_eq!(passed(&mut lanes, 3), [2]);
     }
 
     #[test]

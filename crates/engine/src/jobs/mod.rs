@@ -474,13 +474,13 @@ impl Inner {
     }
 }
 
-/// Turns an archive error into a store error: an archive that can't be written ends the work, like a failed store.
 /// How many pages may be requested without a committed result. Enough for a full batch while the next one is fetched, and
 /// the most that a crash can cost if the store is slow.
 fn uncommitted_max(concurrency: u32) -> usize {
     UNCOMMITTED_MAX.max(2 * IN_FLIGHT_FACTOR as usize * concurrency as usize)
 }
 
+/// Turns an archive error into a store error: an archive that can't be written ends the work, like a failed store.
 fn archive_error(error: ArchiveError) -> StoreError {
     let (place, what) = (error.path.display().to_string(), error.cause.to_string());
     StoreError::Output { location: place, what }

@@ -10,7 +10,7 @@ use comity::clock::Clock;
 use comity::config::Config;
 use comity::event::Events;
 use comity::gate::{CloseMode, Gate};
-use comity::jobs::{Parts, Pool, Rows, Until};
+use comity::jobs::{Parts, Pool, Rows, StopReason, Until};
 use comity::pipeline::{Cadences, Pipeline, RunOptions, Scraping, SourceOutcome};
 use comity::retention::{self, More, Sweep};
 use comity::store::Store;
@@ -27,17 +27,16 @@ use crate::station::{Silent, Station, quick, rss};
 use crate::support::{Asked, Reply, Site, config, reply, soon};
 
 /// B82
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn one_damaged_row_leaves_everything_else_alone() {
     let folder = tempfile::tempdir().unwrap();
     let site = Arc::new(Site::start(answer).await);
     let base = folder.path().join("base.db");
     populate(&base, &site).await;
-    let damages = damages(&base);
-    assert!(damages.len() > 150, "{}", damages.len());
+    let mut inflicted = 0;
     let mut running = JoinSet::new();
     let mut failures = Vec::new();
-    for (nth, damage) in damages.into_iter().enumerate() {
+    for (nth, damage) in damages(&base).into_iter().enumerate() {
         if running.len() >= AT_ONCE {
             failures.extend(running.join_next().await.and_then(Result::unwrap));
         }
@@ -45,6 +44,7 @@ async fn one_damaged_row_leaves_everything_else_alone() {
         if !damage.inflict(&base, &file) {
             continue;
         }
+        inflicted += 1;
         let site = site.clone();
         running.spawn(async move {
             let continued = tokio::time::timeout(PATIENCE, everything_else(&file, &site)).await;
@@ -53,15 +53,16 @@ async fn one_damaged_row_leaves_everything_else_alone() {
         });
     }
     failures.extend(running.join_all().await.into_iter().flatten());
+    assert!(inflicted > 150, "{inflicted}");
     assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
 }
 
-/// One more item each time the feed is requested.
+/// A new item when the feed is requested again.
 fn answer(asked: &Asked) -> Reply {
     match asked.path.as_str() {
         "/robots.txt" => reply(200).body("User-agent: *\nDisallow: /private\n"),
         "/feed" => {
-            let links: Vec<String> = (0..=asked.before % 50).map(|nth| format!("/item{nth}")).collect();
+            let links: Vec<String> = (0..=asked.before.min(1)).map(|nth| format!("/item{nth}")).collect();
             reply(200).body(rss("", &links.iter().map(String::as_str).collect::<Vec<_>>()))
         }
         _ => reply(200).header("etag", "\"one\"").body("a page"),
@@ -76,7 +77,8 @@ fn obeying() -> String {
 const HOSTS: [(&str, u8); 2] = [("bad", 1), ("good", 2)];
 
 /// A store with a job, a source and items of each host, some of it finished. Rows of the bad host come first.
-async fn populate(path: &Path, site: &Site) {
+async fn populate(base: &Path, site: &Site) {
+    let path = &base.with_extension("origin");
     let store = open(path).unwrap();
     let worker = Worker::with(&obeying(), store.clone(), Clock::new()).await;
     for (job, host) in HOSTS {
@@ -89,15 +91,16 @@ async fn populate(path: &Path, site: &Site) {
     let station = Station::with(&obeying(), store.clone(), Clock::new()).await;
     // One after the other, because sources of two hosts are fetched at the same time.
     for (_, host) in HOSTS {
-        let source = station.follow(&site.url_on(host, "/feed")).await;
-        let sources = Some(vec![source]);
+        let sources = Some(vec![station.follow(&site.url_on(host, "/feed")).await]);
         let options = RunOptions { scraping: Scraping::On, sources, ..station.run_options() };
         station.run_as(&options).await;
-        station.scrape().await;
     }
+    assert_eq!(station.scrape().await, StopReason::Idle);
     station.close().await;
-    drop(store);
     let sql = Connection::open(path).unwrap();
+    // A copy that nobody has open.
+    sql.execute("VACUUM INTO ?1", [base.to_str().unwrap()]).unwrap();
+    let sql = Connection::open(base).unwrap();
     // These rows refer to nothing.
     sql.pragma_update(None, "foreign_keys", false).unwrap();
     for (table, columns) in tables(&sql) {
@@ -183,7 +186,7 @@ impl Damage {
             format!("UPDATE {table} SET {column} = {value} WHERE {key} = (SELECT min({key}) FROM {table})");
         let changed = sql.execute(&update, []);
         triggers.iter().for_each(|(_, create)| sql.execute_batch(create).unwrap());
-        changed.is_ok()
+        changed.is_ok_and(|rows| rows == 1)
     }
 }
 
@@ -290,4 +293,4 @@ async fn run(config: &Config, gate: &Gate, store: &Arc<dyn Store>, site: &Site) 
 /// How many stores are checked at the same time.
 const AT_ONCE: usize = 6;
 /// Generous: it usually takes a fraction of a second.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(360);

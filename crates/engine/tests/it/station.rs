@@ -114,6 +114,7 @@ impl Station {
             kind,
             url: url.to_owned(),
             lead: Lead::Listed,
+            enabled: true,
             scraping: true,
             auto_scrape: true,
             interval,

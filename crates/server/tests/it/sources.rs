@@ -21,6 +21,7 @@ async fn sources_are_listed_and_shown_without_their_secrets() {
             kind: Kind::Feed,
             url: format!("https://user:hidden@s{nth}.example/feed?key=hidden"),
             lead: comity::store::tasks::Lead::Listed,
+            enabled: true,
             scraping: true,
             auto_scrape: true,
             interval: comity::core::interval::SourceInterval::Every(comity::core::time::Span::from_millis(

@@ -51,6 +51,12 @@ enum Sign {
 #[derive(Debug, Default)]
 pub(super) struct LeaseWatch(HashMap<i64, (i64, Timestamp)>);
 
+impl LeaseWatch {
+    pub(super) fn forget(&mut self, holder: i64) {
+        self.0.remove(&holder);
+    }
+}
+
 impl Liveness {
     pub(super) fn beside(database: &Path) -> Self {
         Self::Files { folder: files::beside(database, "-holders"), database: database.to_owned() }
@@ -124,7 +130,7 @@ impl Liveness {
         holders.any(|holder| self.sign_of(holder, None) == Sign::Lives)
     }
 
-    fn forget(&self, holder: i64) {
+    pub(super) fn forget(&self, holder: i64) {
         if let Self::Files { folder, .. } = self
             && files::is_own_folder(folder)
         {
@@ -223,7 +229,7 @@ impl Tx<'_> {
         if let Some(until) = until {
             self.mark_dead(holder.0, self.latest(holder.0, until, now), now)?;
         }
-        liveness.forget(holder.0);
+        self.cache.ended.push((liveness.clone(), holder.0));
         Ok(())
     }
 
@@ -313,8 +319,7 @@ impl Tx<'_> {
             }
         };
         self.mark_dead(holder, died_at, now)?;
-        liveness.forget(holder);
-        self.cache.watch.0.remove(&holder);
+        self.cache.ended.push((liveness.clone(), holder));
         Ok(HolderState::Died(died_at))
     }
 

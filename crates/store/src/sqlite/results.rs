@@ -122,19 +122,18 @@ impl Tx<'_> {
                 self.sql.prepare_cached(sql)?.query_row([id], |row| row.get(0))?
             }
         };
-        let files: Vec<(i64, String)> = self
-            .sql
-            .prepare_cached(sql)?
-            .query_map(params![id, after, limit], |row| Ok((row.get(0)?, row.get(1)?)))?
-            .collect::<rusqlite::Result<_>>()?;
+        let read = |row: &Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?));
+        let (files, unreadable) =
+            self.readable_and_unreadable("tasks", sql, params![id, after, limit], read)?;
         let mut update = self.sql.prepare_cached("UPDATE tasks SET file = ?2 WHERE id = ?1")?;
         for (task, file) in &files {
             // A whole path stays as it is.
             let path = Path::new(folder).join(file);
             update.execute(params![task, path.to_string_lossy()])?;
         }
-        let last = files.last().filter(|_| files.len() == limit as usize);
-        Ok(last.map(|(task, _)| TaskId(*task as u64)))
+        let is_full = files.len() + unreadable.len() == limit as usize;
+        let ids = files.iter().map(|(task, _)| *task).chain(unreadable.iter().map(|(task, _)| *task));
+        Ok(ids.max().filter(|_| is_full).map(|task| TaskId(task as u64)))
     }
 
     pub(super) fn views(&self, job: JobId, state: &str, limit: u32) -> rusqlite::Result<Vec<TaskView>> {

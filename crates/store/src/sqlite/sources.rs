@@ -76,13 +76,14 @@ impl SourceStore for Sqlite {
 
 impl Tx<'_> {
     pub(super) fn add_source(&self, new: &NewSource, now: Timestamp) -> rusqlite::Result<(Source, bool)> {
-        let sql = "INSERT INTO sources (name, kind, url, listed_url, lead, scraping, auto_scrape, min_scrape_interval,
-            config_json, added_us) VALUES (?1, ?2, ?3, ?3, ?4, ?5, ?6, ?7, ?8, ?9) ON CONFLICT (url) DO NOTHING";
+        let sql = "INSERT INTO sources (name, kind, url, listed_url, lead, enabled, scraping, auto_scrape,
+            min_scrape_interval, config_json, added_us) VALUES (?1, ?2, ?3, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10) ON CONFLICT (url) DO NOTHING";
         let added = self.sql.prepare_cached(sql)?.execute(params![
             new.name,
             new.kind.as_str(),
             new.url,
             new.lead.as_str(),
+            new.enabled,
             new.scraping,
             new.auto_scrape,
             to_decimal(new.interval),

@@ -11,7 +11,7 @@ use super::writer::Tx;
 impl Tx<'_> {
     pub(super) fn set_aside_stranded(&mut self, job: JobId, now: Timestamp) -> rusqlite::Result<u64> {
         let job = job.0 as i64;
-        let sql = "SELECT 1 FROM jobs WHERE id = ?1 AND tasks > done + failed + skipped
+        let sql = "SELECT 1 FROM jobs WHERE id = ?1 AND state = 'running' AND tasks > done + failed + skipped
             AND NOT EXISTS (SELECT 1 FROM fillers WHERE job_id = jobs.id)
             AND NOT EXISTS (SELECT 1 FROM lanes WHERE job_id = jobs.id AND (holder IS NOT NULL OR due_us IS NOT NULL))";
         if !self.sql.prepare_cached(sql)?.exists([job])? {

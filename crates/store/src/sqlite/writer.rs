@@ -20,7 +20,7 @@ use comity_core::time::Span;
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
-use super::holders::LeaseWatch;
+use super::holders::{LeaseWatch, Liveness};
 use super::location::Location;
 use super::open_store::OpenStore;
 use super::unreadable_rows::Reported;
@@ -50,6 +50,8 @@ pub(super) struct Cache {
     pub(super) restored: Option<Option<i64>>,
     /// The leases last seen of other holders.
     pub(super) watch: LeaseWatch,
+    /// Holders that ended in this transaction. What proved that they were alive is removed once that is committed.
+    pub(super) ended: Vec<(Liveness, i64)>,
     /// Rows that could not be read and were logged.
     pub(super) reported: Reported,
 }

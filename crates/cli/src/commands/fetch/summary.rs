@@ -189,7 +189,7 @@ impl Ended<'_> {
 
     /// The URLs that were skipped while this run worked on the job, also together with others.
     fn skipped(&self) -> u64 {
-        self.job.counts.skipped.saturating_sub(self.before.counts.skipped)
+        self.job.counts.skipped.saturating_sub(self.before.skipped)
     }
 
     /// Whether URLs were passed, and all of them were in the job already.

@@ -78,7 +78,7 @@ async fn ended(
 
 fn age(text: &str) -> anyhow::Result<Span> {
     Span::parse(text).ok().filter(|age| !age.is_zero()).ok_or_else(|| {
-        exit::usage(format!("--older-than {text:?}: expected a duration above zero such as 30d or 12h"))
+        exit::usage(format!("--older-than = {text:?}: expected a duration above zero such as 30d or 12h"))
     })
 }
 

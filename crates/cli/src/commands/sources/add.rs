@@ -45,6 +45,7 @@ pub(super) async fn run(global: &Global, config: &Config, add: &SourcesAdd) -> a
         kind: detected.kind,
         url: detected.url.to_string(),
         lead: detected.lead,
+        enabled: true,
         scraping: true,
         auto_scrape: !add.no_scrape,
         interval: parsed.interval.unwrap_or_default(),

@@ -16,7 +16,7 @@ use comity::exchange::{self, BYTES_MAX, ExportedSource, Format, ListedSource, Pr
 use comity::pipeline::name_of;
 use comity::redact::without_user;
 use comity::store::Store;
-use comity::store::sources::{Kind, NewSource, Source, SourceChange};
+use comity::store::sources::{Kind, NewSource, Source};
 use serde_json::{Map, Value, json};
 use url::Url;
 
@@ -58,14 +58,9 @@ pub(super) async fn import(global: &Global, config: &Config, import: &SourcesImp
             tally.added += 1;
             tally.print_planned(global, &new);
         } else {
-            let (source, is_new) = store.add_source(new, clock.now()).await?;
-            if is_new && !entry.switches.enabled {
-                let off = SourceChange { enabled: Some(false), ..SourceChange::default() };
-                store.change_source(source.id, off).await?;
-            }
-            match is_new {
-                true => tally.added += 1,
-                false => tally.already += 1,
+            match store.add_source(new, clock.now()).await? {
+                (_, true) => tally.added += 1,
+                (_, false) => tally.already += 1,
             }
         }
     }
@@ -113,6 +108,7 @@ fn source_of(
         kind: entry.kind.or(kind).unwrap_or(Kind::Feed),
         url: entry.url.clone(),
         lead: entry.lead,
+        enabled: entry.switches.enabled,
         scraping: entry.switches.scraping,
         auto_scrape: entry.switches.auto_scrape,
         interval: interval.transpose()?.unwrap_or_default(),
@@ -193,10 +189,9 @@ pub(super) async fn export(global: &Global, store: &dyn Store, out: Option<&Path
     match out {
         None => output::xml(&String::from_utf8_lossy(&text)),
         Some(path) => {
-            let place = || format!("--out {}", path.display());
-            let file =
-                AtomicFile::create(path).map_err(|error| exit::usage(format!("{}: {error}", place())))?;
-            fill(file, &text).with_context(place)?;
+            let wrong = |error| exit::usage(format!("--out = {path:?}: {error}"));
+            let file = AtomicFile::create(path).map_err(wrong)?;
+            fill(file, &text).with_context(|| format!("--out = {path:?}"))?;
         }
     }
     if stripped > 0 {

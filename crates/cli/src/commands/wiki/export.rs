@@ -34,7 +34,7 @@ pub(super) async fn run(global: &Global, config: &Config, args: WikiExport) -> a
     if args.out.as_os_str() == "-" && global.json {
         return Err(exit::usage("--out - can't be combined with --json: both write to stdout"));
     }
-    let wrong = |error: io::Error| exit::usage(format!("--out {}: {error}", args.out.display()));
+    let wrong = |error: io::Error| exit::usage(format!("--out = {:?}: {error}", args.out));
     let exported = match Target::of(&args.out)? {
         Target::Stdout => {
             let out = BufWriter::new(output::Results);
@@ -85,7 +85,7 @@ impl Target {
         let path = std::fs::canonicalize(out).unwrap_or_else(|_| out.to_owned());
         match std::fs::metadata(&path) {
             Ok(found) if found.is_dir() => {
-                Err(exit::usage(format!("--out {}: is a folder; name a file in it", out.display())))
+                Err(exit::usage(format!("--out = {out:?}: is a folder; name a file in it")))
             }
             Ok(found) if !found.is_file() => Ok(Self::Other(path)),
             _ => Ok(Self::File(path)),
@@ -129,5 +129,5 @@ async fn write(
 
 /// A write error. Unlike a file that can't be opened, it is a failure and not a usage error.
 fn write_error(path: &Path) -> impl FnOnce(io::Error) -> anyhow::Error {
-    move |error| anyhow!("--out {}: {error}", path.display())
+    move |error| anyhow!("--out = {path:?}: {error}")
 }

@@ -96,6 +96,10 @@ impl WriterThread {
 
     fn committed(&mut self, is_changed: bool) {
         self.has_worked = true;
+        for (liveness, holder) in std::mem::take(&mut self.cache.ended) {
+            liveness.forget(holder);
+            self.cache.watch.forget(holder);
+        }
         if is_changed {
             (self.cache.commits, self.cache.stamp) = (self.cache.commits.wrapping_add(1), self.stamp);
         }
@@ -152,11 +156,13 @@ impl WorkItem {
     fn run_in_savepoint(&mut self, thread: &mut WriterThread) -> rusqlite::Result<Option<After>> {
         let run = |thread: &WriterThread, sql| thread.connection.prepare_cached(sql)?.execute([]).map(drop);
         run(thread, "SAVEPOINT one")?;
+        let ended = thread.cache.ended.clone();
         match self.run(thread) {
             Err(error) if is_callers_error(&error) => {
                 run(thread, "ROLLBACK TO one")?;
                 run(thread, "RELEASE one")?;
                 thread.forget();
+                thread.cache.ended = ended;
                 let refused = self.refused.take();
                 refused.into_iter().for_each(|refused| refused(thread.open_store.location.error(&error)));
                 Ok(None)
