@@ -162,10 +162,9 @@ _FILL = (
         'Item ' || nth || ' of source ' || source_id || ', as long as a headline is', at, 'done', random(), at, task,
         at + 1000000, 200, 1024 FROM old ORDER BY nth""",
     """INSERT INTO tasks (id, job_id, lane_id, url, url_key, lead, state, ready_us, status, bytes, settled_us, item_id,
-        source_id)
-    SELECT task, :job, lane, url, random(), 'remote', 'done', at, 200, 1024, at + 1000000, item, source_id FROM old
-    ORDER BY nth""",
-    "INSERT INTO attempts SELECT task, at, 1000, (SELECT outcome FROM attempts LIMIT 1), 200 FROM old ORDER BY nth",
+        source_id, requests, last_us, last_took_us, last_outcome)
+    SELECT task, :job, lane, url, random(), 'remote', 'done', at, 200, 1024, at + 1000000, item, source_id, 1, at, 1000,
+        (SELECT outcome FROM attempts LIMIT 1) FROM old ORDER BY nth""",
     """INSERT INTO scrape_logs (source_id, item_id, task_id, started_us, ended_us, status, http_status, bytes)
     SELECT source_id, item, task, at, at + 1000000, 'ok', 200, 1024 FROM old ORDER BY nth""",
     "UPDATE jobs SET tasks = tasks + :count, done = done + :count WHERE id = :job",

@@ -81,7 +81,8 @@ def prepared(bench: Bench, feeds: followed.Feeds, configuration: pathlib.Path, i
     say(f"preparing a store with {items:,} items")
     folder = bench.fresh_folder()
     store = followed.Followed(folder / "store", feeds)
-    processes.run(comity(bench, store, configuration, "sources", "list"), folder, LIMIT_SECONDS)
+    # Without sources, it only makes the store.
+    processes.run(comity(bench, store, configuration, "run"), folder, LIMIT_SECONDS)
     store.add_sources()
     processes.run(comity(bench, store, configuration, "run"), folder, LIMIT_SECONDS)
     store.add_items(items)
