@@ -1,4 +1,4 @@
-"""Stores full of sources and items, and the feeds that those sources are (W11).
+"""Stores full of sources and items, and the feeds that those sources are (W11; W15 needs only sources).
 
 Sources and old items are written with SQL, as comity would have left them after months of runs; what a feed itself
 names is ingested by comity.
@@ -67,11 +67,9 @@ class Followed:
         """All sources, in a store that comity made; those in `DUE_SOURCES` were never fetched, the others just now."""
         now = _now()
         with self._open() as store:
-            store.executemany(
-                "INSERT INTO sources (id, name, kind, url, listed_url, lead, config_json, cursor_json, added_us)"
-                " VALUES (?1, 'source ' || ?1, 'feed', ?2, ?2, 'listed', ?3, ?4, ?5)",
-                ((source, self._feeds.url(source), _CADENCE, "{}" if source in _DUE_SET else _cursor(now), _us(now))
-                 for source in range(1, SOURCES + 1)))
+            store.executemany(_SOURCE, (
+                (source, self._feeds.url(source), _cadence(CADENCE_MINUTES), "{}" if source in _DUE_SET else _cursor(now), _us(now))
+                for source in range(1, SOURCES + 1)))
 
     def add_items(self, total: int) -> None:
         """Items scraped in the past, of all sources in turn, until there are `total`: each with its task, attempt and log."""
@@ -107,15 +105,27 @@ class Followed:
         with self._open() as store:
             return store.execute("SELECT count(*) FROM items").fetchone()[0]
 
-    @contextlib.contextmanager
     def _open(self):
-        """One transaction; afterwards everything is in the file and nothing in the log beside it."""
-        with contextlib.closing(sqlite3.connect(self.path)) as store:
-            store.execute("PRAGMA synchronous = OFF")
-            store.execute("PRAGMA cache_size = -1000000")
-            with store:
-                yield store
-            store.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        return _changed(self.path)
+
+
+def add_fetched_sources(path: pathlib.Path, feeds: list[str], cadence_minutes: int) -> None:
+    """Sources that were fetched just now, in a store that comity made (W15)."""
+    now = _now()
+    with _changed(path) as store:
+        store.executemany(_SOURCE, ((number, url, _cadence(cadence_minutes), _cursor(now), _us(now))
+                                    for number, url in enumerate(feeds, start=1)))
+
+
+@contextlib.contextmanager
+def _changed(path: pathlib.Path):
+    """One transaction; afterwards everything is in the file and nothing in the log beside it."""
+    with contextlib.closing(sqlite3.connect(path)) as store:
+        store.execute("PRAGMA synchronous = OFF")
+        store.execute("PRAGMA cache_size = -1000000")
+        with store:
+            yield store
+        store.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
 def _now() -> datetime.datetime:
@@ -134,8 +144,14 @@ def _cursor(moment: datetime.datetime) -> str:
     return f'{{"last_fetch_at":"{_time(moment)}"}}'
 
 
+def _cadence(minutes: int) -> str:
+    return f'{{"cadence":{{"mode":"interval","every_minutes":{minutes}}}}}'
+
+
 _DUE_SET = set(DUE_SOURCES)
-_CADENCE = f'{{"cadence":{{"mode":"interval","every_minutes":{CADENCE_MINUTES}}}}}'
+
+_SOURCE = """INSERT INTO sources (id, name, kind, url, listed_url, lead, config_json, cursor_json, added_us)
+    VALUES (?1, 'source ' || ?1, 'feed', ?2, ?2, 'listed', ?3, ?4, ?5)"""
 
 _FEED = """<?xml version="1.0" encoding="UTF-8"?>
 <rss version="2.0"><channel><title>Source {source}</title><link>{root}/</link><description>One of many</description>

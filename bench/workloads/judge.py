@@ -2,6 +2,7 @@
 
 import pathlib
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 DEADLINE_TOLERANCE_US = 10_000
@@ -23,16 +24,41 @@ class Request:
 
 def read_nginx(log: pathlib.Path, offset: int) -> list[Request]:
     """Lines `$msec $request_time $host $server_port $uri $status` from `offset` on, by start."""
-    requests = []
+    return sorted((_request(fields) for fields in _fields(log, offset)), key=lambda request: request.start)
+
+
+class Connections:
+    """The log of an nginx with TLS: lines as above, and `$connection $ssl_session_reused $ssl_protocol` behind them."""
+
+    def __init__(self, log: pathlib.Path, offset: int):
+        requests, numbers, resumed, protocols = [], set(), set(), set()
+        for fields in _fields(log, offset):
+            *request, number, reused, protocol = fields
+            requests.append(_request(request))
+            numbers.add(int(number))
+            protocols.add(protocol)
+            if reused == "r":
+                resumed.add(number)
+        self.requests = sorted(requests, key=lambda request: request.start)
+        # nginx counts connections, so this includes those between that carried no request.
+        self.opened = max(numbers) - min(numbers) + 1 if numbers else 0
+        self.resumed = len(resumed)
+        self.protocols = ", ".join(sorted(protocols))
+
+
+def _fields(log: pathlib.Path, offset: int) -> Iterator[list[str]]:
     with log.open() as lines:
         lines.seek(offset)
         for line in lines:
             if not line.endswith("\n"):
                 break  # nginx is writing this one.
-            done, took, host, port, path, status = line.split()
-            done_us = _microseconds(done)
-            requests.append(Request(done_us - _microseconds(took), done_us, f"{host}:{port}", path, int(status)))
-    return sorted(requests, key=lambda request: request.start)
+            yield line.split()
+
+
+def _request(fields: list[str]) -> Request:
+    done, took, host, port, path, status = fields
+    done_us = _microseconds(done)
+    return Request(done_us - _microseconds(took), done_us, f"{host}:{port}", path, int(status))
 
 
 class Arrivals:

@@ -1,6 +1,6 @@
 """Starting, measuring and ending programs, each in a process group of its own.
 
-Servers run on the first core and contestants on the second, so that all are pinned alike.
+Servers run on the first core and contestants on the second, so that all are pinned alike. A workload may choose other cores.
 """
 
 import atexit
@@ -16,6 +16,7 @@ import time
 from dataclasses import dataclass
 
 SERVER_CORE, CLIENT_CORE = 0, 1
+BOTH_CORES = f"{SERVER_CORE},{CLIENT_CORE}"
 
 _alive: set[subprocess.Popen] = set()
 
@@ -36,20 +37,20 @@ class Ended:
     output: str
 
 
-def start(command: list, core: int, log: pathlib.Path, folder: pathlib.Path) -> subprocess.Popen:
+def start(command: list, core: int | str, log: pathlib.Path, folder: pathlib.Path) -> subprocess.Popen:
     """Starts `command` in `folder`; standard output and standard error go to `log`."""
     pinned = ["taskset", "-c", core] if (os.cpu_count() or 1) > 1 else []
     with log.open("wb") as output:
         try:
             child = subprocess.Popen([str(part) for part in pinned + command], stdin=subprocess.DEVNULL, stdout=output,
-                                     stderr=subprocess.STDOUT, cwd=folder, start_new_session=True, env=_environment())
+                                     stderr=subprocess.STDOUT, cwd=folder, start_new_session=True, env=environment())
         except OSError as problem:
             raise CouldNotRun(f"{command[0]}: {problem.strerror}") from problem
     _alive.add(child)
     return child
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
     """Ours without what would change a contestant unseen: proxies, its own settings, our module path."""
     return {name: value for name, value in os.environ.items()
             if not name.lower().endswith("_proxy") and not name.startswith(("COMITY_", "CRAWLEE_", "PYTHONPATH"))}
@@ -79,11 +80,12 @@ def wait(child: subprocess.Popen, log: pathlib.Path, began: float, limit: float)
                  cpu_seconds=usage.ru_utime + usage.ru_stime, output=log.read_text(errors="replace"))
 
 
-def run(command: list, folder: pathlib.Path, limit: float, accept: tuple[int, ...] = (0,)) -> Ended:
+def run(command: list, folder: pathlib.Path, limit: float, accept: tuple[int, ...] = (0,),
+        core: int | str = CLIENT_CORE) -> Ended:
     """Runs a contestant to its end; an exit code other than those in `accept` means that it could not run."""
     log = folder / "output"
     began = time.time()
-    ended = wait(start(command, CLIENT_CORE, log, folder), log, began, limit)
+    ended = wait(start(command, core, log, folder), log, began, limit)
     check(command, ended, accept)
     return ended
 

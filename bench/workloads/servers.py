@@ -1,10 +1,12 @@
-"""The servers that contestants fetch from and whose logs judge them: nginx, the storm site of W1 and W3, the judge of W4."""
+"""The servers that contestants fetch from and whose logs judge them: nginx with and without TLS, the storm site of W1 and
+W3, the judge of W4."""
 
 import contextlib
 import os
 import pathlib
 import shutil
 import socket
+import subprocess
 import time
 
 from . import judge, processes
@@ -38,17 +40,55 @@ class Nginx:
 
 
 @contextlib.contextmanager
-def nginx(bench: Bench):
+def nginx(bench: Bench, core: int | str = processes.SERVER_CORE):
     """An unprivileged nginx in a temporary folder, on a free port."""
     prefix, port = bench.fresh_folder(), free_port()
-    (prefix / "page").write_bytes(b"x" * PAGE_BYTES)
     (prefix / "feeds").mkdir()
-    (prefix / "nginx.conf").write_text(_configuration(prefix, port))
+    with _started(prefix, port, _LOG, _plain(prefix, port), core):
+        yield Nginx(prefix, port)
+
+
+class NginxTls:
+    """One port of an nginx with TLS, for any number of hosts below `bench.localhost`."""
+
+    def __init__(self, prefix: pathlib.Path, name: str, port: int):
+        self.log, self.port = prefix / f"{name}.log", port
+        self.authority = prefix / "ca.pem"
+        self._read = 0
+
+    def url(self, host: str, page: int) -> str:
+        """Page `page` of `host`; each page has its own address and the same body."""
+        return f"https://{host}:{self.port}/{page}"
+
+    def forget(self) -> None:
+        """Requests up to now belong to an earlier run."""
+        self._read = self.log.stat().st_size
+
+    def connections(self) -> judge.Connections:
+        """The requests since `forget`, and the connections that carried them."""
+        return judge.Connections(self.log, self._read)
+
+
+@contextlib.contextmanager
+def nginx_tls(bench: Bench):
+    """An unprivileged nginx with a certificate of its own and two free ports: one that keeps connections open, and one that
+    closes them after each response, so that every request needs a handshake."""
+    prefix, ports = bench.fresh_folder(), free_ports(2)
+    subprocess.run([bench.binaries / "bench-certificates", prefix], check=True)
+    with _started(prefix, ports[0], _LOG_TLS, _tls(prefix, *ports), processes.SERVER_CORE):
+        yield NginxTls(prefix, "keeping", ports[0]), NginxTls(prefix, "closing", ports[1])
+
+
+@contextlib.contextmanager
+def _started(prefix: pathlib.Path, port: int, log: str, blocks: str, core: int | str):
+    """nginx with these server blocks, once it listens on `port`."""
+    (prefix / "page").write_bytes(b"x" * PAGE_BYTES)
+    (prefix / "nginx.conf").write_text(_configuration(prefix, log, blocks))
     server = processes.start([nginx_program(), "-p", prefix, "-e", prefix / "error.log", "-c", prefix / "nginx.conf"],
-                             processes.SERVER_CORE, prefix / "output", prefix)
+                             core, prefix / "output", prefix)
     try:
         wait_for_port(port, server, prefix / "output")
-        yield Nginx(prefix, port)
+        yield
     finally:
         processes.stop_server(server)
 
@@ -61,7 +101,7 @@ def nginx_program() -> str:
     return program
 
 
-def _configuration(prefix: pathlib.Path, port: int) -> str:
+def _configuration(prefix: pathlib.Path, log: str, blocks: str) -> str:
     # Only loopback is answered: the port is bound on all addresses so that each 127.x.y.z need not be listed.
     user = "user root;" if os.geteuid() == 0 else ""
     temporary = "\n".join(f"    {kind}_temp_path {prefix}/{kind};"
@@ -76,7 +116,7 @@ events {{ worker_connections 10000; }}
 http {{
 {temporary}
     # The start of a request is $msec - $request_time; a buffered log could be read too early.
-    log_format starts '$msec $request_time $host $server_port $uri $status';
+    log_format starts '{log}';
     access_log {prefix}/access.log starts;
     keepalive_requests 1000000000;
     keepalive_timeout 3600s;
@@ -84,6 +124,17 @@ http {{
     open_file_cache max=100 inactive=1h;
     allow 127.0.0.0/8;
     deny all;
+{blocks}
+}}
+"""
+
+
+_LOG = "$msec $request_time $host $server_port $uri $status"
+_LOG_TLS = f"{_LOG} $connection $ssl_session_reused $ssl_protocol"
+
+
+def _plain(prefix: pathlib.Path, port: int) -> str:
+    return f"""
     server {{
         listen {port} default_server backlog=4096;
         location = /robots.txt {{ access_log off; return 404; }}
@@ -98,7 +149,25 @@ http {{
         location = /robots.txt {{ access_log off; return 404; }}
         location / {{ add_header Retry-After 600 always; return 429; }}
     }}
-}}
+"""
+
+
+def _tls(prefix: pathlib.Path, keeping: int, closing: int) -> str:
+    return f"""
+    ssl_certificate {prefix}/cert.pem;
+    ssl_certificate_key {prefix}/key.pem;
+    ssl_protocols TLSv1.2 TLSv1.3;
+    server {{
+        listen {keeping} ssl backlog=4096;
+        access_log {prefix}/keeping.log starts;
+        location ~ ^/ {{ alias {prefix}/page; }}
+    }}
+    server {{
+        listen {closing} ssl backlog=4096;
+        access_log {prefix}/closing.log starts;
+        keepalive_timeout 0;
+        location ~ ^/ {{ alias {prefix}/page; }}
+    }}
 """
 
 
@@ -165,9 +234,16 @@ def judge_server(bench: Bench):
 
 def free_port() -> int:
     """A port of loopback that nobody listens on at the moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    return free_ports(1)[0]
+
+
+def free_ports(count: int) -> list[int]:
+    """So many of them, all different."""
+    with contextlib.ExitStack() as stack:
+        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [probe.getsockname()[1] for probe in probes]
 
 
 def wait_for_port(port: int, server, output: pathlib.Path) -> None:

@@ -174,10 +174,10 @@ def bare(bench: Bench, folder: pathlib.Path):
 
 
 @contextlib.contextmanager
-def comity(bench: Bench, folder: pathlib.Path):
+def comity(bench: Bench, folder: pathlib.Path, settings: str = CONFIGURATION):
     """Ours, durable."""
     configuration, output, port = folder / "comity.toml", folder / "server", servers.free_port()
-    configuration.write_text(CONFIGURATION)
+    configuration.write_text(settings)
     command = [bench.binaries / "comity", "serve", "--listen", f"127.0.0.1:{port}", "--store", f"sqlite:{folder / 'store'}",
                "--config", configuration, "--quiet"]
     server = processes.start(command, processes.SERVER_CORE, output, folder)

@@ -1,14 +1,20 @@
-//! The baseline of W4 and W5: N workers take URLs from a list and fetch them with reqwest, and nothing else. It has no
-//! pace, no store, no retries and no robots.txt. The cost of Comity is measured against it.
+//! The baseline of W4, W5 and W14: N workers take URLs from a list and fetch them with reqwest, and nothing else. It has
+//! no pace, no store, no retries and no robots.txt. The cost of Comity is measured against it.
 //!
 //! Usage: `bench-bare FILE CONCURRENCY [IDLE]`, where FILE has one URL per line. IDLE is how many idle connections are
 //! kept per host; with 0, every request opens a connection, as it must if there are many hosts that are rarely asked.
 //! Prints `{"pages":…,"failed":…}`.
+//!
+//! TLS is rustls with ring, as in Comity, and certificates are verified: against those in `SSL_CERT_FILE`, or the
+//! system's. Names below `localhost` are this machine.
 
 use std::cell::Cell;
+use std::collections::BTreeSet;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 
-use reqwest::{Client, Url};
+use reqwest::{Client, ClientBuilder, Url};
+use rustls::crypto::ring;
 use tokio::task::LocalSet;
 
 // One thread, because the clients are pinned to one core.
@@ -19,7 +25,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         return Err("usage: bench-bare FILE CONCURRENCY [IDLE]".into());
     };
     let urls: Rc<[Url]> = std::fs::read_to_string(file)?.lines().map(Url::parse).collect::<Result<_, _>>()?;
-    let mut client = Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none());
+    let client = Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none());
+    let mut client = with_names(with_tls(client, &urls), &urls);
     if let Some(idle) = arguments.next() {
         client = client.pool_max_idle_per_host(idle.parse()?);
     }
@@ -48,4 +55,23 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 async fn fetch(client: &Client, url: Url) -> reqwest::Result<()> {
     client.get(url).send().await?.error_for_status()?.bytes().await?;
     Ok(())
+}
+
+fn with_tls(client: ClientBuilder, urls: &[Url]) -> ClientBuilder {
+    // This fails only if the process has a provider already.
+    let _ = ring::default_provider().install_default();
+    match urls.iter().any(|url| url.scheme() == "https") {
+        true => client,
+        // Without TLS, the system's certificates need not be read.
+        false => client.tls_certs_only([]),
+    }
+}
+
+fn with_names(client: ClientBuilder, urls: &[Url]) -> ClientBuilder {
+    let names: BTreeSet<&str> = urls.iter().filter_map(Url::host_str).collect();
+    let here = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    names
+        .into_iter()
+        .filter(|name| name.ends_with(".localhost"))
+        .fold(client, |client, name| client.resolve(name, here))
 }
