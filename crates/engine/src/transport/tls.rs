@@ -7,6 +7,7 @@ use std::io;
 use std::sync::Arc;
 
 use rustls_native_certs::{CertificateResult, Error as CertificateReadError, ErrorKind};
+use tokio_rustls::rustls::client::Resumption;
 use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use tokio_rustls::rustls::crypto::{WebPkiSupportedAlgorithms, ring};
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
@@ -34,6 +35,7 @@ pub(super) fn client(roots_extra: &[CertificateDer<'static>]) -> Result<Arc<Clie
     let builder = builder.with_safe_default_protocol_versions().map_err(wrong)?;
     let mut config = builder.with_root_certificates(roots).with_no_client_auth();
     config.alpn_protocols = vec![H2.to_vec(), HTTP1.to_vec()];
+    config.resumption = Resumption::in_memory_sessions(SESSION_HOSTS_MAX * TICKETS_PER_HOST);
     Ok(Arc::new(config))
 }
 
@@ -184,3 +186,10 @@ pub(super) fn handshake_failure(error: &io::Error) -> &'static str {
 /// The ALPN name of HTTP/2.
 pub(super) const H2: &[u8] = b"h2";
 const HTTP1: &[u8] = b"http/1.1";
+
+/// The number of hosts whose TLS sessions are remembered, as many as there are idle connections. By default, rustls remembers
+/// 32 and then forgets the oldest, so a job that visits more hosts in turn never resumes a session. A host takes about
+/// 2.5 KB and its certificates: 10 to 30 MB if all are taken.
+const SESSION_HOSTS_MAX: usize = 4_096;
+/// rustls counts this many tickets for each host.
+const TICKETS_PER_HOST: usize = 8;
