@@ -53,7 +53,11 @@ fn main() -> std::process::ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return exit::failed(&error.into(), json).into(),
     };
-    let code = match runtime.block_on(commands::run(args)) {
+    let work = async {
+        signals::survive_file_limit();
+        commands::run(args).await
+    };
+    let code = match runtime.block_on(work) {
         Ok(code) => code,
         Err(error) => exit::failed(&error, json),
     };

@@ -9,6 +9,18 @@ pub(crate) enum Signal {
     Reload,
 }
 
+/// Makes writes beyond a limit on file sizes (`ulimit -f`) fail like those to a full disk; otherwise the kernel ends the
+/// process without a word.
+#[cfg(unix)]
+pub(crate) fn survive_file_limit() {
+    use tokio::signal::unix::{SignalKind, signal};
+    // Once there is a handler, it stays.
+    drop(signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw())));
+}
+
+#[cfg(not(unix))]
+pub(crate) fn survive_file_limit() {}
+
 /// Listens for signals.
 #[cfg(unix)]
 pub(crate) struct Signals {

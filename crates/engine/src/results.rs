@@ -38,7 +38,8 @@ pub struct Row {
     pub fetched_at: Option<String>,
     /// How long the last request took, including its body.
     pub elapsed_ms: Option<u64>,
-    /// The `Content-Type` of the page.
+    /// The `Content-Type` of the page. This and the next three are about the page as it was last fetched, also if a later
+    /// fetch failed.
     pub content_type: Option<String>,
     /// The size of its body in bytes.
     pub bytes: Option<u64>,

@@ -36,6 +36,6 @@ mod wire;
 
 pub use auth::{TokensError, make_token};
 pub use openapi::openapi;
-pub use permit::{PermitClaims, PermitSigner, looks_like_permit};
+pub use permit::{PERMIT_PREFIX, PermitClaims, PermitSigner, looks_like_permit};
 pub use service::{Insecure, Running, ServeError, Service};
 pub use wire::{DecisionResponse, ExplainResponse, RecordResponse, ReleaseResponse};

@@ -52,15 +52,15 @@ impl PermitSigner {
     fn seal(&self, mut bytes: Vec<u8>) -> String {
         let signature = hmac::sign(&self.0, &bytes);
         bytes.extend(&signature.as_ref()[..SIGNATURE]);
-        let mut text = String::with_capacity(PREFIX.len() + bytes.len().div_ceil(3) * 4);
-        text.push_str(PREFIX);
+        let mut text = String::with_capacity(PERMIT_PREFIX.len() + bytes.len().div_ceil(3) * 4);
+        text.push_str(PERMIT_PREFIX);
         URL_SAFE_NO_PAD.encode_string(&bytes, &mut text);
         text
     }
 
     /// Reads a permit. `None` if the text was not signed with this store's key.
     pub fn verify(&self, text: &str) -> Option<PermitClaims> {
-        let bytes = URL_SAFE_NO_PAD.decode(text.strip_prefix(PREFIX)?).ok()?;
+        let bytes = URL_SAFE_NO_PAD.decode(text.strip_prefix(PERMIT_PREFIX)?).ok()?;
         let (claims, signature) = bytes.split_at_checked(bytes.len().checked_sub(SIGNATURE)?)?;
         let expected = hmac::sign(&self.0, claims);
         // A constant-time comparison: how long it takes reveals nothing about the signature.
@@ -95,11 +95,12 @@ impl PermitSigner {
 pub fn looks_like_permit(text: &str) -> bool {
     let length_min = (HEAD + 1 + SIGNATURE) * 4 / 3;
     let is_base64 = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
-    text.strip_prefix(PREFIX)
+    text.strip_prefix(PERMIT_PREFIX)
         .is_some_and(|encoded| encoded.len() >= length_min && encoded.bytes().all(is_base64))
 }
 
-const PREFIX: &str = "p1.";
+/// How permits start.
+pub const PERMIT_PREFIX: &str = "p1.";
 /// Bytes before the host: the permit's number, its time and its intent.
 const HEAD: usize = 4 + 8 + 1;
 /// Bytes of the signature, which is truncated.
@@ -124,7 +125,7 @@ mod tests {
             assert_eq!(signer.verify(&text), Some(permit));
             assert!(looks_like_permit(&text), "{text}");
             assert_eq!(PermitSigner::new(b"other").verify(&text), None);
-            for at in PREFIX.len()..text.len() - 1 {
+            for at in PERMIT_PREFIX.len()..text.len() - 1 {
                 let mut forged = text.clone().into_bytes();
                 forged[at] = if forged[at] == b'A' { b'B' } else { b'A' };
                 assert_eq!(signer.verify(std::str::from_utf8(&forged).unwrap()), None, "{at}");

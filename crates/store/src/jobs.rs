@@ -60,7 +60,8 @@ pub struct RetryFilter {
     /// Only URLs that match this glob: `*` matches anything, `?` one character, `[a-z]` one of a set. Without
     /// `failures`, it applies to everything that failed or was skipped because the job ended.
     pub matching: Option<String>,
-    /// If set, exactly the tasks that were done before this time; `failures` and `matching` are ignored.
+    /// If set, exactly the tasks whose pages were fetched before this time, also if a later fetch of the page failed or
+    /// was skipped; `failures` and `matching` are ignored.
     pub done_before: Option<Timestamp>,
 }
 

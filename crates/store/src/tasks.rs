@@ -323,14 +323,15 @@ pub struct TaskView {
     pub took: Option<Span>,
     /// The outcome of the latest request.
     pub outcome: Option<Outcome>,
-    /// The size of the body in bytes, if it is done.
+    /// The size of the page in bytes, as it was last fetched.
     pub bytes: Option<u64>,
-    /// The `Content-Type`, if it is done.
+    /// The `Content-Type` of the page, as it was last fetched.
     pub content_type: Option<String>,
     /// If it is done: whether the page is new, or has another body than when it was fetched before. `None` if an older
     /// version fetched it.
     pub changed: Option<bool>,
-    /// What is known about its last response. If it is not done, only `final_url` and `fetched_at`.
+    /// What is known about its last response. If it is not done, only `final_url` and `fetched_at`, and the rest is about
+    /// the page as fetched before, if it was.
     pub facts: Arc<PageFacts>,
 }
 

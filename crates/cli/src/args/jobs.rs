@@ -93,8 +93,7 @@ with their counts, use comity prune.")]
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct JobsRemove {
     /// Names of the jobs
-    #[arg(value_name = "NAME", required_unless_present_any = ["state", "older_than", "matching"],
-        conflicts_with_all = ["state", "older_than", "matching"])]
+    #[arg(value_name = "NAME", conflicts_with_all = ["state", "older_than", "matching"])]
     pub(crate) names: Vec<String>,
     /// Jobs that ended this way [default: all three]
     #[arg(long, value_enum, value_delimiter = ',', value_name = "LIST")]

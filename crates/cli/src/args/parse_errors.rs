@@ -127,6 +127,10 @@ fn words() -> Vec<String> {
 /// Shortens the values that an error repeats, and adds tips.
 fn with_tips(mut error: clap::Error, words: &[String]) -> clap::Error {
     let tips = tips(&error, words);
+    if tips.is_empty() && is_value_with_dash(&error) {
+        // It would be read as a value of nothing.
+        error.remove(ContextKind::Suggested);
+    }
     for kind in [ContextKind::InvalidArg, ContextKind::InvalidValue, ContextKind::InvalidSubcommand] {
         if let Some(ContextValue::String(value)) = error.get(kind)
             && let short = brief(value)
@@ -164,14 +168,46 @@ fn tips(error: &clap::Error, words: &[String]) -> Vec<String> {
             let here = command_of(&root, words);
             let flag = context(ContextKind::InvalidArg).filter(|flag| flag.starts_with('-'));
             let similar = context(ContextKind::SuggestedArg).is_some();
-            flag.and_then(|flag| flag_tip(&root, here, flag, similar)).into_iter().collect()
+            let value = flag.and_then(|value| before(words, value));
+            match value {
+                Some((flag, value)) if takes_value(here, flag) => {
+                    vec![format!("to pass {value} as the value of {flag}: {flag}={value}")]
+                }
+                _ => flag.and_then(|flag| flag_tip(&root, here, flag, similar)).into_iter().collect(),
+            }
         }
         ErrorKind::InvalidSubcommand => {
             let word = context(ContextKind::InvalidSubcommand).unwrap_or_default();
-            command_tip(word).into_iter().collect()
+            match before(words, word) {
+                Some(("help", _)) if word.starts_with('-') => {
+                    vec!["comity help lists the commands".to_owned()]
+                }
+                _ => command_tip(word).into_iter().collect(),
+            }
         }
         _ => Vec::new(),
     }
+}
+
+/// The word before this one on the command line, and all of this one: clap names only the first letter of a short flag.
+fn before<'a>(words: &'a [String], word: &str) -> Option<(&'a str, &'a str)> {
+    let at = words.iter().position(|one| one.starts_with(word))?;
+    Some((words.get(at.checked_sub(1)?)?, &words[at]))
+}
+
+/// Whether a command has this flag, and it takes a value.
+fn takes_value(command: &Command, flag: &str) -> bool {
+    let mut arguments = command.get_arguments().filter(|argument| match flag.strip_prefix("--") {
+        Some(long) => argument.get_long() == Some(long),
+        None => argument.get_short().is_some_and(|short| flag == format!("-{short}")),
+    });
+    arguments.any(|argument| argument.get_action().takes_values())
+}
+
+/// Whether clap suggests to pass something after `--` that looks like a flag.
+fn is_value_with_dash(error: &clap::Error) -> bool {
+    error.kind() == ErrorKind::UnknownArgument
+        && matches!(error.get(ContextKind::Suggested), Some(ContextValue::StyledStrs(_)))
 }
 
 /// A tip for a flag that this command doesn't have.
@@ -296,6 +332,8 @@ mod tests {
             ("comity fetch --output x", "this command has --out"),
             ("comity fetch --threads=4", "this command has --concurrency"),
             ("comity fetch --deley 1s", "a similar argument exists: '--delay'"),
+            ("comity fetch --delay -1s", "--delay=-1s"),
+            ("comity help --help", "comity help lists the commands"),
             ("comity fetch --debug", "use -vv"),
             ("comity fetch --headers x", "a similar argument exists: '--header'"),
             ("comity run --header x", "--header is a flag of comity fetch"),

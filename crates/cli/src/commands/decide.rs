@@ -18,7 +18,8 @@ use comity::gate::{self, CloseMode, DomainView, Gate, Inspector};
 use comity::redact;
 use comity::store::Store;
 use comity_server::{
-    DecisionResponse, ExplainResponse, PermitClaims, PermitSigner, RecordResponse, looks_like_permit,
+    DecisionResponse, ExplainResponse, PERMIT_PREFIX, PermitClaims, PermitSigner, RecordResponse,
+    looks_like_permit,
 };
 use serde_json::{Value, json};
 use url::Url;
@@ -47,7 +48,7 @@ pub(crate) async fn check(global: &Global, config: &Config, check: Check) -> any
     }
     let (gate, store) = open(config, "check", &host).await?;
     let began = gate.clock().now();
-    let Some((reason, permit)) = decide(&gate, &host, intent, &check).await? else {
+    let Some((reason, permit)) = decide(global, &gate, &host, intent, &check).await? else {
         gate.close(CloseMode::HandOver).await?;
         return Ok(exit::INTERRUPTED);
     };
@@ -71,6 +72,7 @@ pub(crate) async fn check(global: &Global, config: &Config, check: Check) -> any
 
 /// Why the request has to wait, or the permit for it; none if the wait was interrupted.
 async fn decide(
+    global: &Global,
     gate: &Gate,
     host: &Domain,
     intent: Intent,
@@ -85,10 +87,21 @@ async fn decide(
     if reason.is_some_and(|reason| reason.until == Timestamp::MAX) {
         return Ok(Some((reason, None)));
     }
+    if let Some(reason) = reason {
+        let wait = reason.until.since(gate.clock().now());
+        print_wait(global, wait, &reason.to_string());
+    }
     let mut signals = Signals::new()?;
     tokio::select! {
         permit = gate.acquire(host, intent) => Ok(Some((None, Some(permit?)))),
         _ = signals.next() => Ok(None),
+    }
+}
+
+/// Says what `--wait` waits for, once.
+fn print_wait(global: &Global, wait: Span, reason: &str) {
+    if !global.quiet {
+        output::remark(&format!("Waiting {}: {}", wait.countdown(), report::readable(reason)));
     }
 }
 
@@ -111,6 +124,12 @@ async fn check_remotely(
     }
     if check.lease.is_some() && !check.peek {
         ask["lease_ms"] = json!(lease(check.lease.as_deref())?.as_millis_up());
+    }
+    if check.wait && !check.peek {
+        let peeked = remote.post("/v1/peek", named(&check.url)).await?;
+        if let (Some(wait @ 1..), Some(reason)) = (peeked["wait_ms"].as_u64(), peeked["reason"].as_str()) {
+            print_wait(global, Span::from_millis(wait), reason);
+        }
     }
     loop {
         let decision = remote.post(path, ask.clone()).await?;
@@ -142,7 +161,7 @@ fn print_decision(global: &Global, decision: &Value) -> u8 {
 
 pub(crate) async fn record(global: &Global, config: &Config, record: Record) -> anyhow::Result<u8> {
     let intent = intent(&record.intent)?;
-    let is_permit = looks_like_permit(&record.domain);
+    let is_permit = is_permit(&record.domain)?;
     if let Some(remote) = Remote::of(&record.server)? {
         return record_remotely(global, &remote, &record, is_permit).await;
     }
@@ -183,6 +202,22 @@ pub(crate) async fn record(global: &Global, config: &Config, record: Record) -> 
     let recorded = RecordResponse::of(&domain, outcome, standing, recorded.as_ref(), wait);
     print_recorded(global, &serde_json::to_value(recorded)?);
     Ok(exit::DONE)
+}
+
+/// Whether a permit was passed instead of a site. One that was cut off or is still in the quotes of JSON must not be
+/// mistaken for a site: the outcome would be lost.
+fn is_permit(text: &str) -> anyhow::Result<bool> {
+    let is_permit = looks_like_permit(text);
+    // A host may start like a permit, such as p1.example.org, but nobody writes one like p1.g7zMiaAG.
+    let is_encoded =
+        |rest: &str| !rest.contains('.') && rest.contains(|c: char| c.is_ascii_uppercase() || c == '_');
+    let is_cut = text.strip_prefix(PERMIT_PREFIX).is_some_and(is_encoded);
+    match !is_permit && (is_cut || text.contains(['"', '\''])) {
+        true => Err(exit::usage(
+            "permit = \"…\": expected all of a permit, without quotes (jq -r .permit prints it like that), or a site",
+        )),
+        false => Ok(is_permit),
+    }
 }
 
 /// `record` with `--server`.
@@ -315,7 +350,10 @@ fn lease(text: Option<&str>) -> anyhow::Result<Span> {
 /// The outcome given on the command line, as the answer of a site.
 fn answer(record: &Record, now: Timestamp) -> anyhow::Result<Answer> {
     if record.outcome == ABANDONED {
-        return Err(exit::usage("outcome = \"abandoned\": expected a permit to give back, not a site"));
+        return Err(exit::usage(
+            "outcome = \"abandoned\": expected a permit to give back (comity --json check prints it), not a site; comity domains \
+             release gives back all permits of a site",
+        ));
     }
     let hints = match &record.retry_after {
         Some(value) => PacingHints::read([("retry-after", value.as_bytes())].into_iter(), now),

@@ -220,7 +220,9 @@ impl<'a> Run<'a> {
             }
             _ => Vec::new(),
         };
+        let pruned = if fetch.refresh { jobs::pruned_count(&*self.store, &job).await? } else { 0 };
         let ended = Ended {
+            pruned,
             global: self.global,
             fetch,
             store: &*self.store,
@@ -406,10 +408,12 @@ async fn check_sites(store: &dyn Store, fetch: &Fetch, transport: &Transport) ->
     if job.as_ref().is_some_and(|job| job.unread) {
         return Ok(());
     }
-    let waiting = TaskFilter { state: Some("waiting".to_owned()), settled_since: None };
+    // A refresh fetches everything again.
+    let state = (!fetch.refresh).then(|| "waiting".to_owned());
+    let left = TaskFilter { state, settled_since: None };
     let mut after = None;
     while let Some(job) = &job {
-        let page = store.page_tasks(job.id, waiting.clone(), after, PAGE).await?;
+        let page = store.page_tasks(job.id, left.clone(), after, PAGE).await?;
         let Some(last) = page.last() else { break };
         after = Some(last.id);
         if !page.iter().all(|task| is_missing(&task.url)) {

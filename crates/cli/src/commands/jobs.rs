@@ -177,7 +177,20 @@ async fn export(
         Some(TaskState::Skipped) => job.counts.skipped,
         Some(TaskState::Waiting) => job.counts.waiting(),
     };
-    if job.pruned && written < count && !output::is_stdout_broken() {
+    if output::is_stdout_broken() {
+        return Ok(exit::DONE);
+    }
+    // Its rows are read a page at a time. URLs that were there when it began must not be missing without a word.
+    let is_gone =
+        store.find_job(name.to_owned()).await?.is_none_or(|now| now.id != job.id || now.pruned != job.pruned);
+    if is_gone || state.is_none() && !job.pruned && written < count {
+        output::failure(&format!(
+            "job {name} was removed or pruned while it was exported: only {} of its URLs were written",
+            thousands(written)
+        ));
+        return Ok(exit::FAILURES);
+    }
+    if job.pruned && written < count {
         output::warning(&format!("job {name}: {}", pruned(count - written, "")));
     }
     Ok(exit::DONE)
@@ -280,11 +293,18 @@ async fn retry(global: &Global, store: &dyn Store, name: &str, revival: RetryFil
         }
         return Ok(exit::DONE);
     }
+    let before = job.counts.waiting();
     sweep(store, &job, &clock).await?;
     let job = find(store, name).await?;
-    print_changed(global, &job);
-    if !global.json {
-        output::line(&format!("To run it: {}", run_command(&job)));
+    let retried = job.counts.waiting().saturating_sub(before);
+    if global.json {
+        let mut object = report::summary(&job, elapsed_ms(&job));
+        object["retried"] = json!(retried);
+        output::object(&object);
+    } else {
+        print_changed(global, &job);
+        let urls = if retried == 1 { "URL waits" } else { "URLs wait" };
+        output::line(&format!("{} {urls} again; to run it: {}", thousands(retried), run_command(&job)));
         if forbidden {
             output::line(
                 "robots.txt files are kept for a day; to fetch what they forbid, add --robots ignore",
@@ -303,6 +323,11 @@ async fn nothing_to_retry(store: &dyn Store, job: &Job) -> anyhow::Result<String
     }
     let (failed, skipped) = (thousands(counts.failed), thousands(counts.skipped));
     let mut why = match (counts.failed, counts.skipped) {
+        (0, 0) if job.state == JobState::Cancelled => {
+            format!(
+                "job {name}: nothing to retry, nothing failed; to start over, comity jobs remove {name} first"
+            )
+        }
         (0, 0) => format!("job {name}: nothing to retry, nothing failed"),
         (0, _) => {
             format!("job {name}: nothing to retry: nothing failed, and skipped URLs ({skipped}) stay skipped")
@@ -324,7 +349,7 @@ pub(crate) async fn pruned_urls(store: &dyn Store, job: &Job) -> anyhow::Result<
 }
 
 /// How many URLs of a job were pruned.
-async fn pruned_count(store: &dyn Store, job: &Job) -> anyhow::Result<u64> {
+pub(crate) async fn pruned_count(store: &dyn Store, job: &Job) -> anyhow::Result<u64> {
     if !job.pruned {
         return Ok(0);
     }

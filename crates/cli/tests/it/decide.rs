@@ -161,6 +161,21 @@ fn ctrl_c_ends_a_wait_in_line() {
     assert_eq!(after["limit"], "min_delay", "{after}");
 }
 
+/// An outcome must not be lost because a permit was not passed as it was printed.
+#[test]
+fn a_damaged_permit_is_not_taken_for_a_site() {
+    let world = World::new();
+    let permit = world.run(&["--json", "check", "example.org"]).expect(0).json();
+    let permit = permit["permit"].as_str().unwrap();
+    for damaged in [&permit[..20], "p1.AAAA", &format!("\"{permit}\""), &format!("'{permit}'")] {
+        world.run(&["record", damaged, "429"]).expect(2).says("expected all of a permit, without quotes");
+    }
+    let known = world.run(&["--json", "domains", "list"]).expect(0).objects();
+    assert!(!format!("{known:?}").contains("p1."), "{known:?}");
+    world.run(&["record", permit, "429"]).expect(0).shows("rate_limited recorded");
+    world.run(&["record", "p1.lan", "200"]).expect(0).shows("p1.lan: success recorded");
+}
+
 #[test]
 fn abandoned_gives_a_permit_back_and_000_is_a_network_error() {
     let world = World::new();

@@ -44,8 +44,8 @@ fn a_refresh_reports_what_changed_and_what_failed_in_this_run() {
     let quiet = world.run(&["fetch", "--job", "news", "--refresh", "--quiet"]).expect(1);
     let failed: Vec<&str> = quiet.stderr.lines().filter(|line| line.starts_with("failed:")).collect();
     assert_eq!(failed, [format!("failed: {dies}: status 404")], "only what this run asked for");
-    let plain = world.run(&["fetch", "--job", "news", "--refresh"]).expect(0);
-    plain.shows("; this run: 1 changed, 2 unchanged");
+    let plain = world.run(&["fetch", "--job", "news", "--refresh"]).expect(1);
+    plain.shows("; this run: 1 changed, 2 unchanged, 1 failed");
 }
 
 /// It used to be refused, so that two filters could not be combined.
@@ -117,7 +117,8 @@ fn a_pruned_job_says_that_its_urls_are_gone() {
     assert_eq!((&object["pruned"], &object["pruned_troubles"]), (&3.into(), &2.into()));
     world.run(&["jobs", "show", "old", "--failed"]).expect(0).shows("2 failed URLs were pruned");
     world.run(&["jobs", "retry", "old"]).expect(0).shows("2 failed or skipped URLs were pruned");
-    world.run(&["fetch", "--job", "old", "--refresh"]).expect(0).says("3 URLs were pruned");
+    let refresh = world.run(&["fetch", "--job", "old", "--refresh"]).expect(1);
+    refresh.says("3 URLs were not refreshed, because they were pruned");
     let export = world.run(&["jobs", "export", "old"]).expect(0);
     assert_eq!(export.stdout, "");
     export.says("job old: 3 URLs were pruned");

@@ -109,6 +109,77 @@ fn a_stopped_refresh_resumes() {
     assert_eq!(site.log().len(), 40);
 }
 
+/// One bad night of a site takes nothing away, and the next refresh tries again.
+#[test]
+fn a_refresh_that_fails_keeps_the_pages_fetched_before() {
+    let world = World::new();
+    // The second request for each page fails.
+    let site = Site::start(|asked| match asked.before {
+        2 | 3 => Answer::status(404),
+        _ => Answer::page(asked.path).header("ETag", "\"1\""),
+    });
+    let urls = ["a", "b"].map(|path| format!("{}/{path}", site.url()));
+    let quick = ["--delay", "1ms", "--robots", "ignore"];
+    world
+        .run(&[&["fetch", &urls[0], &urls[1], "--job", "one", "--out", "pages"][..], &quick].concat())
+        .expect(0);
+    let first = world.rows("pages");
+    let failed =
+        world.run(&[&["fetch", "--job", "one", "--refresh", "--quiet"][..], &quick].concat()).expect(1);
+    failed.says("failed: ");
+    let exported = || world.run(&["jobs", "export", "one"]).expect(0).objects();
+    for rows in [world.rows("pages")[2..].to_vec(), exported()] {
+        assert_eq!(rows.len(), 2);
+        for row in rows {
+            let before = first.iter().find(|first| first["url"] == row["url"]).unwrap();
+            assert_eq!(
+                (&row["state"], &row["status"], &row["changed"]),
+                (&"failed".into(), &404.into(), &Value::Null)
+            );
+            for key in ["file", "bytes", "content_type", "sha256"] {
+                assert_eq!(row[key], before[key], "{key}");
+            }
+        }
+    }
+    let again =
+        world.run(&[&["--json", "fetch", "--job", "one", "--refresh"][..], &quick].concat()).expect(0).json();
+    assert_eq!((&again["fetched"], &again["failed"], &again["unchanged"]), (&2.into(), &0.into(), &2.into()));
+    assert!(exported().iter().all(|row| row["state"] == "done"));
+}
+
+/// A refresh that can't fetch anything must not look like one that found nothing new.
+#[test]
+fn a_refresh_of_a_pruned_job_says_so() {
+    let world = World::new();
+    let site = Site::start(|asked| Answer::page(asked.path));
+    let url = format!("{}/a", site.url());
+    let quick = ["--delay", "1ms", "--robots", "ignore", "--format", "none"];
+    world.run(&[&["fetch", &url, "--job", "one"][..], &quick].concat()).expect(0);
+    world.sql().execute("UPDATE jobs SET ended_us = ended_us - 100000000", []).unwrap();
+    world.run(&["prune", "--keep", "1s"]).expect(0);
+    let refresh =
+        world.run(&[&["fetch", "--job", "one", "--refresh", "--quiet"][..], &quick].concat()).expect(1);
+    refresh.says("1 URL was not refreshed, because it was pruned");
+    let object =
+        world.run(&[&["--json", "fetch", "--job", "one", "--refresh"][..], &quick].concat()).expect(1).json();
+    assert!(object["message"].as_str().unwrap().contains("not refreshed"), "{object}");
+    assert_eq!(site.log().len(), 1);
+}
+
+/// Without its credentials, a refresh would turn every page into a failure.
+#[test]
+fn a_refresh_without_its_credentials_does_not_start() {
+    let world = World::new();
+    let site = Site::start(|asked| Answer::page(asked.path));
+    let url = format!("{}/a", site.url());
+    let quick = ["--delay", "1ms", "--robots", "ignore", "--format", "none"];
+    world.run(&[&["fetch", &url, "--job", "one"][..], &quick].concat()).expect(0);
+    let host = site.url().trim_start_matches("http://").to_owned();
+    world.write("comity.toml", &format!("[domains.\"{host}\".request]\nbearer_env = \"UNSET_TOKEN\"\n"));
+    world.run(&[&["fetch", "--job", "one", "--refresh"][..], &quick].concat()).expect(2).says("UNSET_TOKEN");
+    world.run(&["jobs", "show", "one"]).expect(0).shows("1 of 1 fetched");
+}
+
 #[test]
 fn refresh_requires_an_existing_job() {
     let world = World::new();

@@ -268,6 +268,48 @@ pub(crate) async fn tasks_that_are_done_can_be_fetched_again_once(backend: &dyn 
     assert_eq!(one.counts(job).await, Counts { tasks: 5, done: 1, failed: 1, ..Counts::default() });
 }
 
+/// A page that could not be fetched again is still known as it was, and is fetched again with the next refresh.
+pub(crate) async fn a_page_whose_refresh_failed_is_kept_and_refreshed_again(backend: &dyn Backend) {
+    let (one, job, lane) = claimed(backend, 2).await;
+    let facts = Arc::new(PageFacts {
+        file: Some("a".to_owned()),
+        sha256: Some([7; 32]),
+        final_url: Some("https://a.example/there".to_owned()),
+        ..PageFacts::default()
+    });
+    let settle = Settle {
+        task: lane.tasks[0].id,
+        job,
+        tenure: tenure_of(&lane),
+        attempts: vec![],
+        robots: None,
+        facts: facts.clone(),
+        step: done(),
+    };
+    one.store.settle(one.holder, vec![settle], at(1)).await.unwrap();
+    one.settle(job, tenure_of(&lane), lane.tasks[1].id, failed(), at(1)).await;
+    one.step(job, JobStep::Finish, at(2)).await;
+    one.release(tenure_of(&lane), b"pace", ReleaseMode::Stop, at(2)).await;
+    for (round, step) in [(1, failed()), (2, skipped()), (3, failed())] {
+        let now = at(10 * round);
+        let filter = RetryFilter { done_before: Some(now), ..RetryFilter::default() };
+        assert!(matches!(one.store.reopen_job(job, filter).await.unwrap(), Stepped::Yes(_)));
+        one.sweep(job, now).await;
+        assert_eq!(one.counts(job).await, Counts { tasks: 2, failed: 1, ..Counts::default() }, "{round}");
+        let again = one.claim_one(job, now).await;
+        assert_eq!(again.tasks.len(), 1, "what was never fetched is left to a retry");
+        assert_eq!(again.tasks[0].previous.as_ref().unwrap().facts.sha256, facts.sha256);
+        one.settle(job, tenure_of(&again), again.tasks[0].id, step, now).await;
+        let tasks = one.store.page_tasks(job, TaskFilter::default(), None, 9).await.unwrap();
+        let (kept, never) = (&tasks[0], &tasks[1]);
+        assert_eq!((kept.state.as_str() == "done", kept.bytes, kept.changed), (false, Some(10), None));
+        assert_eq!((&kept.facts.file, &kept.facts.sha256), (&facts.file, &facts.sha256));
+        assert_eq!((kept.facts.final_url.as_ref(), never.bytes), (None, None));
+        one.step(job, JobStep::Finish, now).await;
+        one.release(tenure_of(&again), b"pace", ReleaseMode::Stop, now).await;
+    }
+}
+
 /// A page is new, has another body than before, or is the same, whether its site says so (304) or not.
 pub(crate) async fn a_page_that_was_fetched_again_is_changed_or_the_same(backend: &dyn Backend) {
     let (one, job, lane) = claimed(backend, 4).await;

@@ -110,11 +110,14 @@ fn is_relevant(name: &str) -> bool {
     name == "date" || name == "retry-after" || name.starts_with("ratelimit") || name.starts_with("x-rate")
 }
 
-/// Parses an HTTP-date in any of the three formats of RFC 9110.
+/// Parses an HTTP-date in any of the three formats of RFC 9110. The day of the week may be a wrong one.
 fn parse_date(text: &str) -> Option<Timestamp> {
-    httpdate::parse_http_date(text).ok().map(Timestamp::from)
+    let parse = |text: &str| httpdate::parse_http_date(text).ok().map(Timestamp::from);
+    let with = |rest: &str| WEEKDAYS.iter().find_map(|day| parse(&format!("{day},{rest}")));
+    parse(text).or_else(|| text.split_once(',').and_then(|(_, rest)| with(rest)))
 }
 
+const WEEKDAYS: [&str; 7] = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
 /// Longer values are noise or an attack.
 const VALUE_MAX: usize = 4_096;
 /// More headers than this are noise or an attack.

@@ -43,8 +43,12 @@ pub(super) fn entries(name: &str, text: &str, faults: &mut Faults) -> Vec<Entry>
         Err(broken) => {
             let (line, column) = position(text, &broken);
             let label = Label { line: Some(line), column: Some(column), ..Label::of(name) };
-            let hint = text.lines().nth(line - 1).and_then(unquoted_host).unwrap_or_default();
-            faults.syntax(&label, &format!("{}{hint}", message(&broken)));
+            let written = text.lines().nth(line - 1).unwrap_or_default();
+            let hint = match broken.message().starts_with("duplicate key") {
+                true => first_of(text, line).map(|first| format!("; it is on line {first} already")),
+                false => unquoted_host(written),
+            };
+            faults.syntax(&label, &format!("{}{}", message(&broken), hint.unwrap_or_default()));
             Vec::new()
         }
     }
@@ -67,6 +71,21 @@ fn position(text: &str, broken: &toml::de::Error) -> (usize, usize) {
     let before = &text[..at];
     let column = before.chars().rev().take_while(|c| *c != '\n').count() + 1;
     (before.matches('\n').count() + 1, column)
+}
+
+/// The line that set the key of this line before.
+fn first_of(text: &str, line: usize) -> Option<usize> {
+    let key = |line: &str| line.split(['=', '#']).next().unwrap_or_default().trim().to_owned();
+    let again = key(text.lines().nth(line - 1)?);
+    // A key outside of a table may have the same name as one in it.
+    let earlier: Vec<&str> = text.lines().take(line - 1).collect();
+    let start = if again.starts_with('[') {
+        0
+    } else {
+        earlier.iter().rposition(|line| line.trim().starts_with('['))?
+    };
+    let first = earlier[start..].iter().position(|line| key(line) == again)?;
+    Some(start + first + 1)
 }
 
 /// A hint if this line is a table of a host that has to be quoted, such as `[domains.*.example.org]`.

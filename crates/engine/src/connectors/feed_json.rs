@@ -8,12 +8,13 @@ use url::Url;
 use super::collector::{Collector, Room};
 use super::details::DetailsBuilder;
 use super::feed::{self, Entry, LOOK};
+use super::json::Extent;
 use super::{Kind, Unreadable, expected, json, normalize};
 use crate::redact;
 
 /// Parses a JSON feed into `collector`.
 pub(super) fn read(text: &str, base: &Url, collector: &mut Collector) -> Result<(), Unreadable> {
-    let feed = json::parse(text).map_err(|error| invalid(text, &error))?;
+    let (feed, extent) = json::parse(text).map_err(|error| invalid(text, &error))?;
     if !text_of(&feed, "version").contains("jsonfeed.org/version/") {
         return Err(feed::not_a_feed(format!("JSON, but not a JSON Feed; {LOOK}")));
     }
@@ -24,6 +25,9 @@ pub(super) fn read(text: &str, base: &Url, collector: &mut Collector) -> Result<
             break;
         }
         entry(item, base, &authors).finish(collector);
+    }
+    if extent == Extent::Truncated {
+        collector.truncated("the JSON breaks off; only the entries before that were read".to_owned());
     }
     Ok(())
 }

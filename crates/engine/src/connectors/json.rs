@@ -1,29 +1,116 @@
-//! Parses JSON written by strangers. What is wrong inside one string or number costs only that: U+FFFD stands for half a
-//! surrogate pair, `null` for a number that is too large. Everything else that isn't JSON is an error.
+//! Parses JSON written by strangers. What is wrong inside one value costs only that: U+FFFD stands for half a surrogate
+//! pair, `null` for a number that is too large or for a value that is nested too deep. If the text breaks off, what is
+//! complete is used, and what follows the JSON is ignored. Everything else that isn't JSON is an error.
 
-use serde_json::Value;
+use serde_json::{Deserializer, Error, Value};
 
-/// Parses `text`; the error is about `text` as it was written.
-pub(super) fn parse(text: &str) -> Result<Value, serde_json::Error> {
-    // Almost all JSON is valid, so nothing is repaired before there is an error.
-    serde_json::from_str(text).or_else(|error| serde_json::from_str(&repaired(text)).map_err(|_| error))
+/// How much of the JSON there is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Extent {
+    Whole,
+    /// It broke off.
+    Truncated,
 }
 
-/// The text with every string and number replaced by one that can be parsed.
+/// Parses `text`; the error is about `text` as it was written.
+pub(super) fn parse(text: &str) -> Result<(Value, Extent), Error> {
+    // Almost all JSON is valid, so nothing is repaired before there is an error.
+    let error = match serde_json::from_str(text) {
+        Ok(value) => return Ok((value, Extent::Whole)),
+        Err(error) => error,
+    };
+    let repaired = repaired(text);
+    match Deserializer::from_str(&repaired).into_iter().next() {
+        Some(Ok(value)) => Ok((value, Extent::Whole)),
+        Some(Err(broken)) if broken.is_eof() => {
+            let closed = closed(&repaired).and_then(|closed| serde_json::from_str(&closed).ok());
+            closed.map(|value| (value, Extent::Truncated)).ok_or(error)
+        }
+        _ => Err(error),
+    }
+}
+
+/// The text up to its last complete value in an object, or in an array of an object, with the brackets that are missing.
+fn closed(text: &str) -> Option<String> {
+    let (mut open, mut complete) = (Vec::new(), None);
+    let mut letters = text.char_indices();
+    while let Some((at, letter)) = letters.next() {
+        match letter {
+            '{' => open.push('}'),
+            '[' => open.push(']'),
+            '}' | ']' => {
+                open.pop();
+                if let 1 | 2 = open.len() {
+                    complete = Some((at + 1, open.clone()));
+                }
+            }
+            '"' => {
+                while let Some((_, letter)) = letters.next() {
+                    match letter {
+                        '\\' => drop(letters.next()),
+                        '"' => break,
+                        _ => {}
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    let (end, open) = complete?;
+    Some(text[..end].chars().chain(open.into_iter().rev()).collect())
+}
+
+/// The text with every string, number and nested value replaced by one that can be parsed.
 fn repaired(text: &str) -> String {
     let mut repaired = String::with_capacity(text.len() + 16);
-    let mut rest = text;
+    let (mut rest, mut depth) = (text, 0_usize);
     while let Some(first) = rest.chars().next() {
         rest = match first {
             '"' => string(rest, &mut repaired),
+            '[' | '{' if depth == DEPTH_MAX => {
+                repaired.push_str("null");
+                after_nested(rest)
+            }
+            'N' | 'I' | '-'
+                if let Some(after) = NOT_NUMBERS.iter().find_map(|word| rest.strip_prefix(word)) =>
+            {
+                repaired.push_str("null");
+                after
+            }
             '-' | '0'..='9' => number(rest, &mut repaired),
             _ => {
+                match first {
+                    '[' | '{' => depth += 1,
+                    ']' | '}' => depth = depth.saturating_sub(1),
+                    _ => {}
+                }
                 repaired.push(first);
                 &rest[first.len_utf8()..]
             }
         };
     }
     repaired
+}
+
+/// What follows the array or object that `text` starts with.
+fn after_nested(text: &str) -> &str {
+    let (mut rest, mut depth, mut unused) = (text, 0_usize, String::new());
+    while let Some(first) = rest.chars().next() {
+        rest = match first {
+            '"' => {
+                unused.clear();
+                string(rest, &mut unused)
+            }
+            _ => &rest[first.len_utf8()..],
+        };
+        match first {
+            '[' | '{' => depth += 1,
+            ']' | '}' if depth == 1 => return rest,
+            ']' | '}' => depth -= 1,
+            _ => {}
+        }
+    }
+    rest
 }
 
 /// Adds the string that `text` starts with to `repaired`, and returns what follows it.
@@ -86,6 +173,11 @@ fn number<'a>(text: &'a str, repaired: &mut String) -> &'a str {
     rest
 }
 
+/// What some programs write, and JSON doesn't have.
+const NOT_NUMBERS: [&str; 3] = ["NaN", "Infinity", "-Infinity"];
+/// How deep values may be nested, below the parser's own limit.
+const DEPTH_MAX: usize = 100;
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -106,9 +198,27 @@ mod tests {
             ("[\"a\nb\tc\0\"]", json!(["a\nb\tc\0"])),
             (r#"["\x41 \' \u12 \u00zz \é"]"#, json!(["\\x41 \\' \\u12 \\u00zz \\é"])),
             (r#"[1e999, -1E+999, 1.5, 2e3, "1e999"]"#, json!([null, null, 1.5, 2e3, "1e999"])),
+            (r#"[NaN, -Infinity, Infinity, "NaN"] and more"#, json!([null, null, null, "NaN"])),
         ] {
-            assert_eq!(parse(text).unwrap(), expected, "{text}");
+            assert_eq!(parse(text).unwrap(), (expected, Extent::Whole), "{text}");
         }
+        let deep = format!("[{}\"]\"{}, 7]", "[".repeat(10_000), "]".repeat(10_000));
+        let (value, _) = parse(&deep).unwrap();
+        assert_eq!(value[1], 7);
+    }
+
+    #[test]
+    fn json_that_breaks_off_is_read_up_to_there() {
+        let text = r#"{"a": 1, "items": [{"id": "}]\""}, {"id": [2]}], "b": {"c": 3}, "d": "x"}"#;
+        for (end, items) in (1..text.len()).map(|end| (end, &text[..end])) {
+            let Ok((value, extent)) = parse(items) else {
+                assert!(end < text.find("}, {").unwrap() + 1, "{items}");
+                continue;
+            };
+            assert_eq!(extent, Extent::Truncated, "{items}");
+            assert_eq!(value["items"][0]["id"], "}]\"", "{items}");
+        }
+        assert_eq!(parse(text).unwrap().1, Extent::Whole);
     }
 
     #[test]
@@ -139,7 +249,7 @@ mod tests {
             let text = format!("[\"{}\", 7]", inside.replace('"', "'"));
             // A backslash at the end would escape the quote.
             prop_assume!(!inside.replace("\\\\", "").ends_with('\\'));
-            let value = parse(&text).unwrap();
+            let (value, _) = parse(&text).unwrap();
             prop_assert_eq!(&value[1], &json!(7));
             prop_assert!(value[0].is_string());
         }

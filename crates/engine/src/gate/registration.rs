@@ -4,7 +4,7 @@
 //! A process that can't send heartbeats stops sending requests well before its lease ends. One whose lease ended while
 //! it was suspended notices that on its own clock before anything is sent.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use comity_core::domain::Domain;
@@ -61,6 +61,8 @@ pub(super) struct Registration {
     pub(super) saved: Notify,
     /// Notified when another process changed something in the store.
     pub(super) changed: Arc<Notify>,
+    /// How many callers wait for a domain of another process.
+    awaiting_others: AtomicUsize,
     /// Read-locked while a domain is being taken, until it is installed.
     pub(super) taking_lock: RwLock<()>,
     parted: Mutex<Vec<mpsc::UnboundedSender<EndedTenures>>>,
@@ -71,6 +73,30 @@ pub(super) struct Registration {
 impl std::fmt::Debug for Registration {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Registration").field("store", &self.store.location()).finish_non_exhaustive()
+    }
+}
+
+impl Registration {
+    /// Whether anybody here waits for a domain of another process.
+    pub(super) fn awaits_others(&self) -> bool {
+        self.awaiting_others.load(Ordering::SeqCst) > 0
+    }
+
+    /// Notes that a caller waits for a domain of another process, until the value is dropped.
+    fn await_others(&self) -> AwaitingOthers<'_> {
+        self.awaiting_others.fetch_add(1, Ordering::SeqCst);
+        // Upkeep may be in the middle of a long pause.
+        self.urgent.notify_one();
+        AwaitingOthers(self)
+    }
+}
+
+/// A caller that waits for a domain of another process.
+struct AwaitingOthers<'a>(&'a Registration);
+
+impl Drop for AwaitingOthers<'_> {
+    fn drop(&mut self) {
+        self.0.awaiting_others.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -96,6 +122,7 @@ impl Gate {
             urgent: Arc::default(),
             saved: Notify::new(),
             changed: Arc::new(Notify::new()),
+            awaiting_others: AtomicUsize::new(0),
             taking_lock: RwLock::new(()),
             parted: Mutex::default(),
             failure: watch::Sender::new(None),
@@ -131,7 +158,10 @@ impl Gate {
             let taking = takeover::take_one(self.clone(), domain.clone(), host.clone());
             match registration.runtime.spawn(taking).await.unwrap_or(Err(StoreError::Closed)) {
                 Ok(true) => return Ok(()),
-                Ok(false) | Err(StoreError::Lost) => changed.await,
+                Ok(false) | Err(StoreError::Lost) => {
+                    let _waits = registration.await_others();
+                    changed.await;
+                }
                 Err(error) => {
                     // The domain may or may not be held here, so nothing is sent until another gate has checked.
                     if matches!(error, StoreError::Uncertain { .. }) {

@@ -107,7 +107,7 @@ pub(super) struct State {
     /// Domains that may have lent permits, in the store or not.
     lending: HashSet<DomainId>,
     /// Permits in use in this process.
-    out: usize,
+    pub(super) out: usize,
     /// What observers are shown, and where to look for it next.
     pub(super) surveys: Surveys,
     pub(super) crawl_delays: HashMap<Domain, Span>,

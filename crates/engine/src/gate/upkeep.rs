@@ -69,10 +69,18 @@ pub(super) async fn upkeep(gate: Weak<Inner>) {
         if registration.failure.borrow().is_some() || inner.lock().is_closed() {
             return;
         }
+        let tick = if is_quiet(&inner, registration) { TICK_WHEN_QUIET } else { TICK };
         // Hold no reference to the gate while sleeping, so that an unused gate is dropped.
         drop(inner);
-        let _ = tokio::time::timeout(TICK, urgent.notified()).await;
+        let _ = tokio::time::timeout(tick, urgent.notified()).await;
     }
+}
+
+/// Whether nobody here waits for anything and no other process waits for this one.
+fn is_quiet(inner: &Arc<Inner>, registration: &Registration) -> bool {
+    let state = inner.lock();
+    let is_idle = state.out == 0 && state.dispatch.waiting_in_total() == 0;
+    is_idle && state.wanted.is_empty() && !registration.awaits_others()
 }
 
 /// Reports a panic in upkeep (for example in a listener) as a store failure: without heartbeats, those who wait must
@@ -366,6 +374,8 @@ const PUBLISHED_MAX: usize = 100;
 const FLUSH: Span = Span::from_secs(1);
 /// How often to check whether other processes changed something in the store.
 const TICK: Duration = Duration::from_millis(20);
+/// The same while nobody waits. A process with nothing to do should cost nothing.
+const TICK_WHEN_QUIET: Duration = Duration::from_millis(100);
 /// How often to look for wanted domains even if nothing seems to have changed.
 const RECHECK: Span = Span::from_millis(500);
 /// A wanted domain is handed over after this many grants.

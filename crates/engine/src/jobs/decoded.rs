@@ -1,9 +1,9 @@
 //! Decodes lists to UTF-8 while they are read: UTF-16, as Windows programs save it, and gzip.
 
-use std::io::{self, Chain, Cursor, Read};
+use std::io::{self, BufRead, BufReader, Chain, Cursor, Read};
 
 use encoding_rs::{Decoder, DecoderResult, UTF_16BE, UTF_16LE};
-use flate2::read::MultiGzDecoder;
+use flate2::bufread::GzDecoder;
 
 /// A list as UTF-8, whether it is in UTF-8, in UTF-16, or compressed with gzip. What it is shows at its first bytes,
 /// which are read with the first call.
@@ -28,7 +28,7 @@ impl Read for Decoded {
             list.as_mut().take(2).read_to_end(&mut start)?;
             let whole = Cursor::new(start.clone()).chain(list);
             *self = Self::Known(match start[..] {
-                [0x1f, 0x8b] => Box::new(MultiGzDecoder::new(whole)),
+                [0x1f, 0x8b] => decoded(Box::new(Members::Next(BufReader::new(whole)))),
                 // A byte order mark, or the first letter of a URL or comment.
                 [0xff, 0xfe] | [b'!'..=b'~', 0] => Box::new(Utf16::new(whole, UTF_16LE.new_decoder())),
                 [0xfe, 0xff] | [0, b'!'..=b'~'] => Box::new(Utf16::new(whole, UTF_16BE.new_decoder())),
@@ -42,7 +42,59 @@ impl Read for Decoded {
     }
 }
 
-/// Decodes UTF-16.
+/// Decompresses gzip, which may consist of several members. Zeros after a member are padding, as on tapes.
+enum Members {
+    Next(BufReader<Whole>),
+    In(GzDecoder<BufReader<Whole>>),
+    Over,
+}
+
+impl Read for Members {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            *self = match std::mem::replace(self, Self::Over) {
+                Self::Over => return Ok(0),
+                Self::Next(mut list) => match padding(&mut list)? {
+                    Padding::Over => Self::Over,
+                    Padding::Before => Self::In(GzDecoder::new(list)),
+                },
+                Self::In(mut member) => match member.read(buffer)? {
+                    0 if !buffer.is_empty() => Self::Next(member.into_inner()),
+                    count => {
+                        *self = Self::In(member);
+                        return Ok(count);
+                    }
+                },
+            };
+        }
+    }
+}
+
+/// What comes after padding.
+enum Padding {
+    /// Another member.
+    Before,
+    /// Nothing.
+    Over,
+}
+
+/// Skips zeros.
+fn padding(list: &mut impl BufRead) -> io::Result<Padding> {
+    loop {
+        let bytes = list.fill_buf()?;
+        if bytes.is_empty() {
+            return Ok(Padding::Over);
+        }
+        let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
+        let is_more = zeros < bytes.len();
+        list.consume(zeros);
+        if is_more {
+            return Ok(Padding::Before);
+        }
+    }
+}
+
+/// Decodes UTF-16. What isn't UTF-16 becomes a byte that isn't UTF-8, so that it costs only its line.
 struct Utf16 {
     list: Whole,
     decoder: Decoder,
@@ -59,8 +111,6 @@ enum State {
     Open,
     /// The list has ended.
     Over,
-    /// What follows the decoded text isn't UTF-16.
-    Broken,
 }
 
 impl Utf16 {
@@ -74,15 +124,19 @@ impl Utf16 {
         let count = self.list.read(&mut self.encoded)?;
         let is_over = count == 0;
         // Two bytes of UTF-16 are at most three of UTF-8; a few may be left over from the last part.
-        let mut text = vec![0; PART * 2];
-        let part = &self.encoded[..count];
-        let (result, _, written) = self.decoder.decode_to_utf8_without_replacement(part, &mut text, is_over);
-        self.state = match result {
-            DecoderResult::Malformed(..) => State::Broken,
-            _ if is_over => State::Over,
-            _ => State::Open,
-        };
-        text.truncate(written);
+        let (mut part, mut text, mut room) = (&self.encoded[..count], Vec::new(), vec![0; PART * 2]);
+        loop {
+            let (result, read, written) =
+                self.decoder.decode_to_utf8_without_replacement(part, &mut room, is_over);
+            part = &part[read..];
+            text.extend_from_slice(&room[..written]);
+            match result {
+                DecoderResult::InputEmpty => break,
+                DecoderResult::OutputFull => {}
+                DecoderResult::Malformed(..) => text.push(NOT_UTF8),
+            }
+        }
+        self.state = if is_over { State::Over } else { State::Open };
         self.text = Cursor::new(text);
         Ok(())
     }
@@ -96,14 +150,13 @@ impl Read for Utf16 {
                 _ if count > 0 || buffer.is_empty() => return Ok(count),
                 State::Open => self.decode_more()?,
                 State::Over => return Ok(0),
-                State::Broken => {
-                    return Err(io::Error::new(io::ErrorKind::InvalidData, "it is not valid UTF-16"));
-                }
             }
         }
     }
 }
 
+/// A byte that UTF-8 never contains.
+const NOT_UTF8: u8 = 0xff;
 /// How many bytes are decoded at once.
 const PART: usize = 64 << 10;
 
@@ -156,11 +209,37 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_list_is_an_error() {
-        assert!(
-            text_of(&[0xff, 0xfe, b'h', 0, 0, 0xd8, b'x', 0]).unwrap_err().to_string().contains("UTF-16")
+    fn what_is_not_utf16_costs_only_its_line() {
+        let lines = |bytes: &[u8]| {
+            let mut text = Vec::new();
+            decoded(Box::new(Cursor::new(bytes.to_vec()))).read_to_end(&mut text).unwrap();
+            text
+        };
+        let lone = [
+            &[0xff, 0xfe][..],
+            &utf16("a\n", u16::to_le_bytes),
+            &[0, 0xd8],
+            &utf16("b\nc\n", u16::to_le_bytes),
+        ];
+        assert_eq!(lines(&lone.concat()), b"a\n\xffb\nc\n");
+        let half = [&[0xff, 0xfe][..], &utf16("a\n", u16::to_le_bytes), b"b"].concat();
+        assert_eq!(lines(&half), b"a\n\xff");
+    }
+
+    #[test]
+    fn gzip_may_be_padded_and_contain_utf16() {
+        let gzip = |bytes: &[u8]| {
+            let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+            gzip.write_all(bytes).unwrap();
+            gzip.finish().unwrap()
+        };
+        let padded = [gzip(b"a\n"), vec![0; 700], gzip(b"b\n"), vec![0; 70_000]].concat();
+        assert_eq!(text_of(&padded).unwrap(), "a\nb\n");
+        assert_eq!(
+            text_of(&gzip(&utf16("https://a.example/\n", u16::to_le_bytes))).unwrap(),
+            "https://a.example/\n"
         );
-        assert!(text_of(&[0xff, 0xfe, b'h']).is_err(), "half a character");
+        assert!(text_of(&[gzip(b"a\n"), b"rubbish".to_vec()].concat()).is_err());
         assert!(text_of(&[0x1f, 0x8b, 8, 0, 1, 2, 3]).is_err());
     }
 }

@@ -16,7 +16,7 @@ use comity_core::time::{Span, Timestamp};
 use comity_store::StoreError;
 use comity_store::domains::HolderId;
 use comity_store::jobs::RowMark;
-use comity_store::tasks::{GAVE_UP, JOB_ENDED, Step, TaskFilter, TaskView};
+use comity_store::tasks::{GAVE_UP, JOB_ENDED, PageFacts, Step, TaskFilter, TaskView};
 use http::HeaderMap;
 use serde_json::{Map, Value};
 
@@ -222,15 +222,25 @@ impl Inner {
 pub(super) fn row_of(one: &TaskResult, now: Timestamp) -> Option<Row> {
     let settle = &one.settle;
     let mut changed = None;
-    let (state, status, error, bytes, content_type) = match &settle.step {
-        Step::Done { status, bytes, content_type, .. } => {
+    let mut facts = settle.facts.clone();
+    let previous = one.row.previous.as_deref();
+    let (mut bytes, mut content_type) =
+        (previous.map(|page| page.bytes), previous.and_then(|page| page.content_type.clone()));
+    let (state, status, error) = match &settle.step {
+        Step::Done { status, bytes: now, content_type: kind, .. } => {
             changed = Some(is_changed(*status, settle, &one.row));
-            ("done", Some(*status), None, Some(*bytes), content_type.clone())
+            (bytes, content_type) = (Some(*now), kind.clone());
+            ("done", Some(*status), None)
         }
-        Step::Failed { error, status } => ("failed", *status, Some(error.clone()), None, None),
-        Step::Skipped { reason } => ("skipped", None, Some(reason.clone()), None, None),
+        Step::Failed { error, status } => ("failed", *status, Some(error.clone())),
+        Step::Skipped { reason } => ("skipped", None, Some(reason.clone())),
         Step::Retry { .. } | Step::Moved { .. } => return None,
     };
+    if let Some(page) = previous.filter(|_| changed.is_none()) {
+        // The page as fetched before is still there.
+        let (final_url, fetched_at) = (facts.final_url.clone(), facts.fetched_at);
+        facts = Arc::new(PageFacts { final_url, fetched_at, ..(*page.facts).clone() });
+    }
     let robots = settle.robots.as_ref();
     let last = settle.attempts.last().or(robots.map(|robots| &robots.last)).or(one.row.last.as_ref());
     let attempts = one.row.attempts + settle.attempts.len() as u32;
@@ -248,7 +258,7 @@ pub(super) fn row_of(one: &TaskResult, now: Timestamp) -> Option<Row> {
         bytes,
         content_type,
         changed,
-        facts: settle.facts.clone(),
+        facts,
     });
     row.headers = one.headers.clone();
     Some(row)

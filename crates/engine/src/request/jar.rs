@@ -33,6 +33,15 @@ impl Jar {
     /// Opens a jar. A missing file counts as empty, and is created with the first cookie.
     pub(crate) fn open(path: &Path) -> Result<Self, String> {
         let cookies = read(path)?;
+        // What a site sets after a login must not be lost at the end.
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        if !folder.is_dir() {
+            return Err(format!("expected a file in a folder that exists, not in {}", folder.display()));
+        }
+        match OpenOptions::new().append(true).open(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(format!("{error}")),
+            _ => {}
+        }
         Ok(Self { path: path.to_owned(), state: Mutex::new(JarState { cookies, ..JarState::default() }) })
     }
 

@@ -1,6 +1,7 @@
 //! The request options of a job, which come from flags and are stored with the job. Secrets are not stored, only the
 //! name of the variable or file they come from, or that there was one.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use comity_core::time::Span;
@@ -10,6 +11,7 @@ use serde_json::{Map, Value, json};
 use super::header;
 use super::site::{Auth, Scheme, SecretSource, has_password};
 use super::template::{Template, is_name};
+use crate::transport::PROXY_EXPECTED;
 
 /// The request options of a job. Literal secrets are only available in this run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -67,14 +69,20 @@ impl JobRequest {
         let mut request = Self::saved(saved);
         let mut problems = Vec::new();
         let user_agent = flags.user_agent.as_ref().map(|agent| format!("User-Agent: {agent}"));
-        for line in flags.headers.iter().chain(&user_agent) {
+        let lines = flags.headers.iter().map(|line| ("-H", line));
+        let mut names = HashSet::new();
+        for (flag, line) in lines.chain(user_agent.iter().map(|line| ("--user-agent", line))) {
             match header::split(line) {
                 Ok((name, value)) if name == http::header::COOKIE => {
                     request.add_cookies("-H", value, &mut problems)
                 }
+                Ok((name, _)) if !names.insert(name.clone()) => problems.push(format!(
+                    "{flag}: the header {name} is given twice; give it once, with both values separated by a comma"
+                )),
                 Ok((name, value)) => match literal(value) {
                     Ok(value) => put(&mut request.headers, name.as_str(), value.absolute()),
-                    Err(why) => problems.push(format!("-H {name}: {why}")),
+                    Err(why) if flag == "-H" => problems.push(format!("-H {name}: {why}")),
+                    Err(why) => problems.push(format!("{flag}: {why}")),
                 },
                 // The text before the colon is not secret; without a colon, all of it may be.
                 Err(why) => match line.split_once(':') {
@@ -99,6 +107,10 @@ impl JobRequest {
             }
         }
         if let Some(text) = &flags.proxy {
+            // A variable may contain the scheme.
+            if text != "none" && !text.contains("://") && !text.contains("${") {
+                problems.push(format!("--proxy: expected {PROXY_EXPECTED}, or \"none\""));
+            }
             request.proxy = Some(Some(Template::new(text.clone()).absolute()));
         }
         for text in &flags.insecure {

@@ -95,7 +95,7 @@ impl Requests {
             .collect();
         let resolved_job = resolver.job();
         let jar = job.cookie_jar.as_deref().and_then(|path| {
-            let jar = Jar::open(path).map_err(|why| format!("--cookie-jar {}: {why}", path.display()));
+            let jar = Jar::open(path).map_err(|why| format!("--cookie-jar = {path:?}: {why}"));
             resolver.ok(jar)
         });
         let rows = table.rows.clone();

@@ -41,7 +41,8 @@ pub(super) struct Wire {
     cut: bool,
     /// The connection, until the end of the body.
     connection: Option<Connection>,
-    pool: Arc<ConnectionPool>,
+    /// Where it goes then; `None` if the server closes it.
+    pool: Option<Arc<ConnectionPool>>,
 }
 
 /// What a decoder reads: the body as sent, or what the decoder of the encoding above it returns.
@@ -214,7 +215,7 @@ impl Wire {
     pub(super) fn new(
         incoming: Incoming,
         connection: Connection,
-        pool: Arc<ConnectionPool>,
+        pool: Option<Arc<ConnectionPool>>,
         body_max: u64,
     ) -> Self {
         let connection = Some(connection);
@@ -285,7 +286,9 @@ impl Wire {
             if let Some(tap) = &connection.route.tap {
                 tap.stop();
             }
-            self.pool.put(connection);
+            if let Some(pool) = &self.pool {
+                pool.put(connection);
+            }
         }
     }
 

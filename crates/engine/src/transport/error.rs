@@ -65,8 +65,10 @@ pub enum TransportError {
     /// The request was recalled before its timeout: no response for a while, and other sites were waiting.
     #[error("no response for a while, and other sites were waiting")]
     GivenUp,
-    /// The response headers exceed the limit.
-    #[error("the response headers are larger than the limit (http.header_max)")]
+    /// The response headers exceed the limit, or announce a body that cannot exist.
+    #[error(
+        "the response headers are larger than the limit (http.header_max), or announce an impossible length"
+    )]
     HeadersTooLarge,
     /// The body exceeds the limit, as sent or as decoded.
     #[error("the body is larger than the limit of {body_max} bytes")]
@@ -217,7 +219,6 @@ impl TransportError {
                 | Self::Unsendable { .. }
                 | Self::BodyTooLarge { .. }
                 | Self::TooManyCodings { .. }
-                | Self::HeadersTooLarge
                 | Self::Options(_)
                 | Self::Settings(_)
         )

@@ -39,6 +39,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use comity_core::domain::Domain;
 use comity_core::time::Span;
+use http::header::CONNECTION;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Version};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_rustls::rustls::pki_types::CertificateDer;
@@ -356,11 +357,21 @@ impl Inner {
         let codings = Codings::of(&head.headers);
         let remote = connection.route.remote;
         let written_at = connection.written_at();
-        let wire = body::Wire::new(incoming, connection, Arc::clone(&self.pool), self.body_max);
+        let pool = (!is_last(head.version, &head.headers)).then(|| Arc::clone(&self.pool));
+        let wire = body::Wire::new(incoming, connection, pool, self.body_max);
         let body = Body::new(wire, codings, until);
         let (status, headers, version) = (head.status.as_u16(), head.headers, head.version);
         Ok(Answered { status, headers, version, remote, written_at, body })
     }
+}
+
+/// Whether the server closes the connection after this response.
+fn is_last(version: Version, headers: &HeaderMap) -> bool {
+    let says = |word| {
+        let options = headers.get_all(CONNECTION).into_iter().filter_map(|value| value.to_str().ok());
+        options.flat_map(|value| value.split(',')).any(|option| option.trim().eq_ignore_ascii_case(word))
+    };
+    says("close") || version < Version::HTTP_11 && !says("keep-alive")
 }
 
 impl Default for Settings {
@@ -406,3 +417,24 @@ const REOPENED_MAX: u32 = 2;
 const EXHAUSTED_MAX: Duration = Duration::from_secs(2);
 /// How long to wait between tries.
 const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_that_the_server_closes_is_not_kept() {
+        let is_last = |version, value: Option<&str>| {
+            let mut headers = HeaderMap::new();
+            value.map(|value| headers.insert(CONNECTION, value.parse().unwrap()));
+            is_last(version, &headers)
+        };
+        assert!(is_last(Version::HTTP_11, Some("close")));
+        assert!(is_last(Version::HTTP_11, Some("te, Close ")));
+        assert!(is_last(Version::HTTP_10, None));
+        assert!(!is_last(Version::HTTP_10, Some("Keep-Alive")));
+        assert!(!is_last(Version::HTTP_11, None));
+        assert!(!is_last(Version::HTTP_11, Some("keep-alive, closed")));
+        assert!(!is_last(Version::HTTP_2, None));
+    }
+}

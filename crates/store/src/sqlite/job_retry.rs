@@ -3,7 +3,7 @@
 use comity_core::domain::Domain;
 use comity_core::task::{JobId, JobState};
 use comity_core::time::Timestamp;
-use rusqlite::{OptionalExtension, params};
+use rusqlite::{OptionalExtension, Row, params};
 use serde_json::{Value, json};
 
 use super::holders::Liveness;
@@ -154,8 +154,8 @@ impl Tx<'_> {
         Ok(revived)
     }
 
-    /// Makes tasks wait again that were done before `before`, by id. Progress is recorded, so that no task is looked at
-    /// twice.
+    /// Makes tasks wait again whose pages were fetched before `before`, by id, also if a later fetch failed. Progress is
+    /// recorded, so that no task is looked at twice.
     fn revive_done(
         &self,
         job: JobId,
@@ -170,26 +170,30 @@ impl Tx<'_> {
             self.sql.prepare_cached(sql)?.query_row([id], |row| Ok((row.get(0)?, row.get(1)?)))?;
         let (Some(first), Some(last)) = (first, last) else { return Ok(0) };
         let after = revival["after"].as_i64().unwrap_or(first - 1);
-        let sql = "SELECT id FROM tasks WHERE id > ?2 AND id <= ?3 AND +job_id = ?1 AND state = 'done'
+        let sql = "SELECT id, state FROM tasks WHERE id > ?2 AND id <= ?3 AND +job_id = ?1
+            AND (state = 'done' OR state IN ('failed', 'skipped') AND bytes IS NOT NULL)
             AND settled_us < ?4 ORDER BY id LIMIT ?5";
-        let ids: Vec<i64> = self
-            .sql
-            .prepare_cached(sql)?
-            .query_map(params![id, after, last, us(before), limit], |row| row.get(0))?
-            .collect::<rusqlite::Result<_>>()?;
-        let Some(furthest) = ids.last() else { return Ok(0) };
-        let sql = format!("UPDATE tasks SET {WAITS} WHERE id = ?1");
+        let read = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?));
+        let found = params![id, after, last, us(before), limit];
+        let found: Vec<(i64, String)> =
+            self.sql.prepare_cached(sql)?.query_map(found, read)?.collect::<rusqlite::Result<_>>()?;
+        let Some((furthest, _)) = found.last() else { return Ok(0) };
+        let sql = format!("UPDATE tasks SET {WAITS}, error = NULL WHERE id = ?1");
         let mut log = self.sql.prepare_cached(&log_attempts_of("?1"))?;
         let mut statement = self.sql.prepare_cached(&sql)?;
-        for task in &ids {
+        for (task, _) in &found {
             log.execute([task])?;
             statement.execute(params![task, us(now)])?;
         }
+        let count = |of: &str| found.iter().filter(|(_, state)| state == of).count() as i64;
         let mut further = revival.clone();
         further["after"] = json!(furthest);
-        let sql = "UPDATE jobs SET done = done - ?2, revival = ?3 WHERE id = ?1";
-        self.sql.prepare_cached(sql)?.execute(params![id, ids.len() as i64, further.to_string()])?;
-        Ok(ids.len())
+        let sql =
+            "UPDATE jobs SET done = done - ?2, failed = failed - ?3, skipped = skipped - ?4, revival = ?5
+            WHERE id = ?1";
+        let row = params![id, count("done"), count("failed"), count("skipped"), further.to_string()];
+        self.sql.prepare_cached(sql)?.execute(row)?;
+        Ok(found.len())
     }
 
     pub(super) fn remove_job(

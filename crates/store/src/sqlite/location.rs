@@ -54,7 +54,7 @@ impl Location {
             }
             Some(ErrorCode::SystemIoFailure) => format!("reading or writing the disk failed: {error}"),
             _ if is_callers_error(error) => {
-                return StoreError::Rejected { location: self.to_string(), what: error.to_string() };
+                return StoreError::Rejected { location: self.to_string(), what: rejected(error) };
             }
             _ => error.to_string(),
         };
@@ -64,6 +64,26 @@ impl Location {
         }
     }
 }
+
+/// Why a request was rejected. A value that can't be read was damaged: nothing writes such values.
+fn rejected(error: &rusqlite::Error) -> String {
+    use rusqlite::Error::{FromSqlConversionFailure, IntegralValueOutOfRange, InvalidColumnType, Utf8Error};
+    match error {
+        FromSqlConversionFailure(..)
+        | IntegralValueOutOfRange(..)
+        | InvalidColumnType(..)
+        | Utf8Error(..) => {
+            format!("a value in the database is damaged ({error}); restore a backup")
+        }
+        _ if error.sqlite_extended_error_code() == Some(STRICT_TYPE) => {
+            format!("a value in the database is damaged ({error}); restore a backup")
+        }
+        _ => error.to_string(),
+    }
+}
+
+/// SQLite's code for a value that doesn't have the type of its column.
+const STRICT_TYPE: i32 = rusqlite::ffi::SQLITE_CONSTRAINT_DATATYPE;
 
 /// The kind of outage, if the error may pass. A corrupt database stays corrupt.
 pub(super) fn outage_of(error: &rusqlite::Error) -> Option<Outage> {

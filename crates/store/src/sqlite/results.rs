@@ -213,13 +213,6 @@ fn view_of(row: &Row<'_>) -> rusqlite::Result<TaskView> {
     let state: String = row.get(2)?;
     let is_done = state == "done";
     let facts = facts_of(row, 12)?;
-    // If the task failed since, an earlier fetch is not its result.
-    let facts = match is_done {
-        true => facts,
-        false => {
-            PageFacts { final_url: facts.final_url, fetched_at: facts.fetched_at, ..PageFacts::default() }
-        }
-    };
     let micros = |nth| row.get::<_, Option<i64>>(nth);
     Ok(TaskView {
         id: TaskId(row.get::<_, i64>(0)? as u64),
@@ -232,8 +225,8 @@ fn view_of(row: &Row<'_>) -> rusqlite::Result<TaskView> {
         started_at: micros(7)?.map(at),
         took: micros(8)?.map(|took| Span::from_micros(took.max(0) as u64)),
         outcome: outcome_of(row, 9)?.or(is_done.then_some(Outcome::Success)),
-        bytes: micros(10)?.filter(|_| is_done).map(|bytes| bytes.max(0) as u64),
-        content_type: row.get::<_, Option<String>>(11)?.filter(|_| is_done),
+        bytes: micros(10)?.map(|bytes| bytes.max(0) as u64),
+        content_type: row.get(11)?,
         changed: row.get::<_, Option<bool>>(18)?.filter(|_| is_done),
         facts: Arc::new(facts),
     })

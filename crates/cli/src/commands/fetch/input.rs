@@ -154,6 +154,9 @@ struct Copying {
 
 impl Read for Copying {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.read.len() > AHEAD_MAX {
+            return Err(io::Error::other(format!("there is no URL in its first {} MiB", AHEAD_MAX >> 20)));
+        }
         let count = self.stream.read(buffer)?;
         self.read.extend_from_slice(&buffer[..count]);
         Ok(count)
@@ -218,6 +221,8 @@ fn sitemaps(fetch: &Fetch, known: Option<&Job>) -> anyhow::Result<Vec<Url>> {
         .collect()
 }
 
+/// How much of a stream is kept in memory while its first URL is looked for.
+const AHEAD_MAX: usize = 16 << 20;
 /// Maximum number of invalid lines to print.
 const BAD_SHOWN: usize = 20;
 const MORE: &str = "More lines are invalid; from here on they are only counted";

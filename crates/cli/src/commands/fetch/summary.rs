@@ -31,6 +31,8 @@ pub(super) struct Ended<'a> {
     pub(super) held_back: Vec<HeldBack>,
     /// Why pages or rows could not be written, if that ended the run.
     pub(super) output_error: Option<String>,
+    /// How many URLs a refresh could not fetch again, because they were pruned.
+    pub(super) pruned: u64,
     pub(super) began: Timestamp,
     pub(super) elapsed: Span,
 }
@@ -61,6 +63,9 @@ impl Ended<'_> {
         if let Some(left_over) = self.left_over() {
             output::warning(&left_over);
         }
+        if let Some(pruned) = self.not_refreshed() {
+            output::warning(&pruned);
+        }
         self.print_lost_rows();
         if !matches!(self.reason, StopReason::Job(_)) {
             let rows = stream::is_wanted(fetch);
@@ -68,9 +73,9 @@ impl Ended<'_> {
         } else if !global.quiet && (self.failed() > 0 || self.had_nothing_new() && job.counts.failed > 0) {
             hints::retry(self.store, job).await?.iter().for_each(|hint| output::remark(hint));
         }
-        if !global.quiet {
+        if !global.quiet && self.pruned == 0 {
             jobs::pruned_urls(self.store, job).await?.iter().for_each(|pruned| output::remark(pruned));
-        } else {
+        } else if global.quiet {
             let since = self.is_about_this_run().then_some(self.began);
             failures::of_job(self.store, job, self.failed(), since).await?;
         }
@@ -101,7 +106,7 @@ impl Ended<'_> {
             StopReason::Unread => exit::USAGE,
             _ if is_empty && self.invalid() > 0 => exit::USAGE,
             _ if is_empty && self.found_nothing().is_some() => exit::FAILURES,
-            StopReason::Job(JobState::Done) if self.failed() == 0 => exit::DONE,
+            StopReason::Job(JobState::Done) if self.failed() == 0 && self.pruned == 0 => exit::DONE,
             _ => exit::FAILURES,
         }
     }
@@ -137,7 +142,7 @@ impl Ended<'_> {
         }
         if self.job.message.is_none() || !self.job.state.is_terminal() {
             let message = self.output_error.clone().or_else(|| self.input_problem());
-            object["message"] = json!(message.or_else(|| self.left_over()));
+            object["message"] = json!(message.or_else(|| self.left_over()).or_else(|| self.not_refreshed()));
         }
         if let StopReason::NotDueUntil(until) = self.reason {
             object["next_at"] = json!((until < Timestamp::MAX).then(|| until.to_string()));
@@ -252,6 +257,16 @@ impl Ended<'_> {
             until => format!("at {}", report::moment(until)),
         };
         Some(format!("{urls} left waiting; the first can be fetched {when} (--max-wait){why}"))
+    }
+
+    /// Says that a refresh did not fetch pages that are no longer known.
+    fn not_refreshed(&self) -> Option<String> {
+        let urls = match self.pruned {
+            0 => return None,
+            1 => "1 URL was not refreshed, because it was".to_owned(),
+            count => format!("{} URLs were not refreshed, because they were", thousands(count)),
+        };
+        Some(format!("{urls} pruned (comity prune, or upkeep.keep); pass the list again to fetch them"))
     }
 
     /// The failures that count.

@@ -14,6 +14,15 @@ use crate::live::thousands;
 use crate::{exit, output};
 
 pub(super) async fn run(global: &Global, store: &dyn Store, which: &JobsRemove) -> anyhow::Result<u8> {
+    if which.names.is_empty()
+        && which.state.is_empty()
+        && which.older_than.is_none()
+        && which.matching.is_none()
+    {
+        return Err(exit::usage(
+            "name the jobs to remove, or choose among those that have ended with --state, --older-than or --match",
+        ));
+    }
     let now = Clock::of(store).await?.now();
     let (jobs, mut busy) = match which.names.is_empty() {
         true => ended(store, which, now).await?,

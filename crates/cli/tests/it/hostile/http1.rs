@@ -11,7 +11,7 @@ use super::{Outcome, Planned, failed, fetched};
 /// Sites whose responses never end, or are too large.
 pub(super) fn endless() -> Vec<Planned> {
     let too_large = failed("the body is larger than the limit of 67108864 bytes", "answered");
-    let headers = failed("the response headers are larger than the limit (http.header_max)", "");
+    let headers = failed("the response headers are larger than the limit (http.header_max)", "network_error");
     let body_late = failed("timed out reading the response", "timeout");
     let head_late = failed("timed out waiting for the response", "timeout");
     let noise = Outcome::Noise;

@@ -172,7 +172,9 @@ fn no_message_contains_a_secret() {
 fn invalid_toml_is_reported_with_line_and_column() {
     assert_eq!(wrong_file("[job]\nconcurrency = = 3\n"), "comity.toml:2:15: extra `=`, expected nothing");
     let message = wrong_file("[job]\nconcurrency = 1\nconcurrency = 2\n");
-    assert_eq!(message, "comity.toml:3:1: duplicate key");
+    assert_eq!(message, "comity.toml:3:1: duplicate key; it is on line 2 already");
+    let message = wrong_file("[default] # mine\nmin_delay = \"1s\"\n\n[default]\nburst = 1\n");
+    assert_eq!(message, "comity.toml:4:2: duplicate key; it is on line 1 already");
     assert!(wrong_file("# é\né = 1").starts_with("comity.toml:2:1: "));
     // Other problems are reported too, except those that the unparsed file might have fixed.
     let env = [("COMITY_DEFAULT_BACKOFF_BASE", "90s"), ("COMITY_ROBOTS", "maybe")];
