@@ -68,20 +68,25 @@ impl Quiet {
     }
 }
 
-/// The kernel's table isn't read atomically: a connection that closes and one that opens meanwhile may both be in it.
+/// The kernel's table isn't read atomically: a connection that closes and one that opens meanwhile may both be in it. But
+/// those that are in it twice were all open between the two readings.
 fn open_at_least(port: u16) -> usize {
-    (0..3).map(|_| open(port)).min().unwrap()
+    let first = open(port);
+    first.intersection(&open(port)).count()
 }
 
-/// Connections to this port that the client has not closed, as the kernel counts them.
-fn open(port: u16) -> usize {
+/// Connections to this port that the client has not closed: their addresses and inodes, as the kernel lists them.
+fn open(port: u16) -> BTreeSet<[String; 3]> {
     let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
     let remote = format!(":{port:04X}");
-    let is_open = |line: &&str| {
-        let mut words = line.split_whitespace().skip(2);
-        words.next().is_some_and(|address| address.ends_with(&remote)) && words.next() == Some("01")
+    let open = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let is_open = words.get(2)?.ends_with(&remote) && words.get(3) == Some(&"01");
+        is_open.then(|| {
+            [words[1].to_owned(), words[2].to_owned(), words.get(9).copied().unwrap_or_default().to_owned()]
+        })
     };
-    table.lines().filter(is_open).count()
+    table.lines().filter_map(open).collect()
 }
 
 /// Keeps a connection open until the client closes it.
