@@ -125,7 +125,7 @@ async fn work(
         });
     }
     let began = clock();
-    store.settle(holder, settles, now).await?;
+    store.settle(holder, settles.into(), now).await?;
     let settle = began.elapsed();
     store.park(holder, lanes).await?;
     Ok((claim, settle))

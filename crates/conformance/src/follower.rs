@@ -152,7 +152,7 @@ impl Follower {
             facts: Default::default(),
             step,
         };
-        let settled = self.store().settle(self.one.holder, vec![settle], now).await.unwrap();
+        let settled = self.store().settle(self.one.holder, [settle].into(), now).await.unwrap();
         assert_eq!(settled, [Settled::Yes]);
     }
 

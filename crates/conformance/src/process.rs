@@ -171,7 +171,7 @@ impl Process {
     ) -> Settled {
         let settle =
             Settle { task, job, tenure, attempts: Vec::new(), robots: None, facts: Arc::default(), step };
-        self.store.settle(self.holder, vec![settle], now).await.unwrap()[0]
+        self.store.settle(self.holder, [settle].into(), now).await.unwrap()[0]
     }
 
     /// When the next lane of a job is due.

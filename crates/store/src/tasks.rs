@@ -360,7 +360,7 @@ pub trait TaskStore {
     fn refill(&self, refills: Vec<Refill>) -> Reply<'_, Vec<(LaneId, Vec<TaskRow>)>>;
 
     /// Commits the results of tasks in one transaction.
-    fn settle(&self, holder: HolderId, settles: Vec<Settle>, now: Timestamp) -> Reply<'_, Vec<Settled>>;
+    fn settle(&self, holder: HolderId, settles: Arc<[Settle]>, now: Timestamp) -> Reply<'_, Vec<Settled>>;
 
     /// Gives back lanes that are no longer worked on. If tasks are waiting in a lane, it becomes due again at the given
     /// time.

@@ -242,7 +242,7 @@ pub(crate) async fn a_late_result_of_a_replaced_task_is_refused(backend: &dyn Ba
         facts: Default::default(),
         step: failed(),
     };
-    let settled = one.store().settle(one.one.holder, vec![late], at(4)).await.unwrap();
+    let settled = one.store().settle(one.one.holder, [late].into(), at(4)).await.unwrap();
     assert_eq!(settled, [Settled::Fenced]);
     assert_eq!(one.state(0).await, "waiting");
     assert_ne!(one.task(0, at(4)).await, old, "task ids are not reused");

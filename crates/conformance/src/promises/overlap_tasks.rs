@@ -75,7 +75,7 @@ pub(crate) async fn of_two_concurrent_settles_one_counts(backend: &dyn Backend) 
             facts: Default::default(),
             step: done(),
         };
-        other.store.settle(one.holder, vec![settle], at(1)).await.unwrap()[0]
+        other.store.settle(one.holder, [settle].into(), at(1)).await.unwrap()[0]
     };
     let (first, second) = one.overlap(one.settle(job, tenure, task, done(), at(1)), again).await;
     assert!([(Settled::Yes, Settled::Fenced), (Settled::Fenced, Settled::Yes)].contains(&(first, second)));

@@ -26,7 +26,7 @@ pub(crate) async fn task_results_come_back_unchanged(backend: &dyn Backend) {
     let settle = async |nth: usize, attempts, facts: &PageFacts, step| {
         let (tenure, facts) = (tenure_of(&lane), Arc::new(facts.clone()));
         let settle = Settle { task: lane.tasks[nth].id, job, tenure, attempts, robots: None, facts, step };
-        one.store.settle(one.holder, vec![settle], at(5)).await.unwrap();
+        one.store.settle(one.holder, [settle].into(), at(5)).await.unwrap();
     };
     let limited = attempt(1, Outcome::RateLimited, Some(429));
     settle(0, vec![limited], &PageFacts::default(), retry(at(2))).await;
@@ -174,7 +174,7 @@ pub(crate) async fn a_retry_selects_tasks_by_failure_and_url(backend: &dyn Backe
             let facts = Arc::default();
             let settle =
                 Settle { task: task.id, job, tenure: tenure_of(&lane), attempts, robots: None, facts, step };
-            one.store.settle(one.holder, vec![settle], at(1)).await.unwrap();
+            one.store.settle(one.holder, [settle].into(), at(1)).await.unwrap();
         }
         one.release(tenure_of(&lane), b"pace", ReleaseMode::Stop, at(1)).await;
         one.step(job, JobStep::Fail, at(2)).await;
@@ -250,7 +250,7 @@ pub(crate) async fn tasks_that_are_done_can_be_fetched_again_once(backend: &dyn 
             facts,
             step: done(),
         };
-        one.store.settle(one.holder, vec![settle], at(1)).await.unwrap();
+        one.store.settle(one.holder, [settle].into(), at(1)).await.unwrap();
     }
     one.settle(job, tenure_of(&lane), lane.tasks[4].id, failed(), at(1)).await;
     one.step(job, JobStep::Finish, at(2)).await;
@@ -318,7 +318,7 @@ pub(crate) async fn a_page_that_was_fetched_again_is_changed_or_the_same(backend
         let step = Step::Done { status, bytes: 1, file: None, content_type: None };
         let (task, tenure) = (lane.tasks[nth].id, tenure_of(lane));
         let settle = Settle { task, job, tenure, attempts: vec![], robots: None, facts, step };
-        one.store.settle(one.holder, vec![settle], at(secs)).await.unwrap();
+        one.store.settle(one.holder, [settle].into(), at(secs)).await.unwrap();
     };
     let changed = async || -> Vec<Option<bool>> {
         let tasks = one.store.page_tasks(job, TaskFilter::default(), None, 9).await.unwrap();
@@ -354,7 +354,7 @@ pub(crate) async fn requests_for_robots_txt_count_for_a_task_that_fails_with_the
         facts: Arc::default(),
         step: failed(),
     };
-    one.store.settle(one.holder, vec![settle], at(5)).await.unwrap();
+    one.store.settle(one.holder, [settle].into(), at(5)).await.unwrap();
     let seen = one.store.page_tasks(job, TaskFilter::default(), None, 9).await.unwrap().remove(0);
     assert_eq!((seen.attempts, seen.outcome), (4, Some(Outcome::NetworkError)));
     assert_eq!((seen.started_at, seen.took), (Some(at(3)), Some(ms(20))));
@@ -372,7 +372,7 @@ pub(crate) async fn files_are_named_in_full_before_a_job_changes_its_folder(back
         let facts = Arc::new(PageFacts { file: Some(file.to_owned()), ..PageFacts::default() });
         let (task, tenure) = (lane.tasks[nth].id, tenure_of(lane));
         let settle = Settle { task, job, tenure, attempts: vec![], robots: None, facts, step: done() };
-        one.store.settle(one.holder, vec![settle], at(1)).await.unwrap();
+        one.store.settle(one.holder, [settle].into(), at(1)).await.unwrap();
     };
     let files = async |job| -> Vec<Option<String>> {
         let tasks = one.store.page_tasks(job, TaskFilter::default(), None, 9).await.unwrap();

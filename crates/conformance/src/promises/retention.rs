@@ -45,7 +45,7 @@ async fn job_that_ended(one: &Process, name: &str, secs: i64) -> JobId {
                 facts: std::sync::Arc::default(),
                 step: done(),
             };
-            one.store.settle(one.holder, vec![settle], at(1)).await.unwrap();
+            one.store.settle(one.holder, [settle].into(), at(1)).await.unwrap();
         }
         one.store.park(one.holder, vec![(claimed.lane, at(1))]).await.unwrap();
         one.release(tenure, b"pace", ReleaseMode::Stop, at(1)).await;

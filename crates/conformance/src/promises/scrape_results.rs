@@ -118,7 +118,7 @@ pub(crate) async fn a_fenced_settle_leaves_the_item_alone(backend: &dyn Backend)
             facts: Default::default(),
             step,
         };
-        let settled = other.store.settle(other.holder, vec![settle], at(11)).await.unwrap();
+        let settled = other.store.settle(other.holder, [settle].into(), at(11)).await.unwrap();
         assert_eq!(settled, [Settled::Fenced]);
     }
     assert_eq!((one.state(0).await, one.logs(0).await), ("running".to_owned(), "10 running".to_owned()));
@@ -166,7 +166,7 @@ pub(crate) async fn a_scrape_whose_job_ended_does_not_stay_running(backend: &dyn
         facts: Default::default(),
         step: done(),
     };
-    let settled = one.store().settle(one.one.holder, vec![late], at(12)).await.unwrap();
+    let settled = one.store().settle(one.one.holder, [late].into(), at(12)).await.unwrap();
     assert_eq!(settled, [Settled::Fenced]);
     assert_eq!(one.state(0).await, "failed");
     let logs = one.logs(0).await;

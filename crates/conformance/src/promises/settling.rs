@@ -94,7 +94,7 @@ pub(crate) async fn an_expired_tenure_cannot_settle(backend: &dyn Backend) {
         step: done(),
     };
     let batch = vec![settle(first, old), settle(task_b, kept), settle(first, Tenure { epoch: 99, ..new })];
-    let settled = one.store.settle(one.holder, batch, at(2)).await.unwrap();
+    let settled = one.store.settle(one.holder, batch.into(), at(2)).await.unwrap();
     assert_eq!(settled, [Settled::Fenced, Settled::Yes, Settled::Fenced]);
     assert_eq!(other.settle(job, new, first, done(), at(2)).await, Settled::Fenced, "not its tenure");
     assert_eq!(one.settle(job, new, first, done(), at(2)).await, Settled::Yes);
@@ -128,7 +128,7 @@ pub(crate) async fn a_failed_attempt_alone_is_not_a_retry(backend: &dyn Backend)
         facts: Default::default(),
         step,
     };
-    one.store.settle(one.holder, vec![settle], at(2)).await.unwrap();
+    one.store.settle(one.holder, [settle].into(), at(2)).await.unwrap();
     assert_eq!(one.counts(job).await, Counts { tasks: 6, failed: 1, ..Counts::default() });
     assert_eq!(one.store.list_tasks(job, "failed".to_owned(), 1).await.unwrap()[0].status, None);
 }

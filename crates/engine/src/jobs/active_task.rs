@@ -32,7 +32,7 @@ use super::Inner;
 use super::lanes::LanePace;
 use super::page::PageSink;
 use super::scrape::{Scrape, StartScrape, TurnKey, may_start, take_turn};
-use super::settler::{Settling, TaskResult, UnsettledGuard};
+use super::settler::{Settling, TaskInHand, TaskResult, UnsettledGuard};
 use super::task_request::TaskRequest;
 use crate::attempt::{
     AttemptResult, OriginListed, Outgoing, Provenance, Received, Redirect, Unsent, attempt, next_hop,
@@ -93,9 +93,8 @@ impl ActiveTask {
         let settle = Settle { task, job, tenure, attempts, robots: None, facts, step };
         let answered_at = pool.now();
         let (guard, headers) = (None, None);
-        let one =
-            TaskResult { settle, row, lane, url: nowhere, answered: false, answered_at, guard, headers };
-        let _ = pool.settles.send(Settling::Task(Box::new(one)));
+        let task = TaskInHand { row, lane, url: nowhere, answered: false, answered_at, guard, headers };
+        let _ = pool.settles.send(Settling::Task(Box::new(TaskResult { settle, task })));
     }
 
     /// The task of a row; returns the row if its URL isn't valid.
@@ -397,8 +396,8 @@ impl ActiveTask {
         let facts = Arc::new(PageFacts { final_url, ..facts });
         let settle = Settle { task: row.id, job: pool.job.id, tenure, attempts, robots, facts, step };
         let answered_at = answered_at.unwrap_or_else(|| pool.now());
-        let one = TaskResult { settle, row, lane, url, answered, answered_at, guard, headers };
-        let _ = pool.settles.send(Settling::Task(Box::new(one)));
+        let task = TaskInHand { row, lane, url, answered, answered_at, guard, headers };
+        let _ = pool.settles.send(Settling::Task(Box::new(TaskResult { settle, task })));
     }
 
     /// Stops working on the task. It is waiting again in the store.

@@ -16,11 +16,11 @@ use comity_core::time::{Span, Timestamp};
 use comity_store::StoreError;
 use comity_store::domains::HolderId;
 use comity_store::jobs::RowMark;
-use comity_store::tasks::{GAVE_UP, JOB_ENDED, PageFacts, Step, TaskFilter, TaskView};
+use comity_store::tasks::{GAVE_UP, JOB_ENDED, PageFacts, Settle, Step, TaskFilter, TaskView};
 use http::HeaderMap;
 use serde_json::{Map, Value};
 
-use super::settler::{TaskResult, is_changed};
+use super::settler::{TaskInHand, is_changed};
 use super::{Flow, Inner, StopReason, archive_error};
 use crate::archive::WrittenRows;
 use crate::lock;
@@ -219,16 +219,15 @@ impl Inner {
 }
 
 /// The row of a task with a final result; `None` if the task continues.
-pub(super) fn row_of(one: &TaskResult, now: Timestamp) -> Option<Row> {
-    let settle = &one.settle;
+pub(super) fn row_of(settle: &Settle, task: &TaskInHand, now: Timestamp) -> Option<Row> {
     let mut changed = None;
     let mut facts = settle.facts.clone();
-    let previous = one.row.previous.as_deref();
+    let previous = task.row.previous.as_deref();
     let (mut bytes, mut content_type) =
         (previous.map(|page| page.bytes), previous.and_then(|page| page.content_type.clone()));
     let (state, status, error) = match &settle.step {
         Step::Done { status, bytes: now, content_type: kind, .. } => {
-            changed = Some(is_changed(*status, settle, &one.row));
+            changed = Some(is_changed(*status, settle, &task.row));
             (bytes, content_type) = (Some(*now), kind.clone());
             ("done", Some(*status), None)
         }
@@ -242,11 +241,11 @@ pub(super) fn row_of(one: &TaskResult, now: Timestamp) -> Option<Row> {
         facts = Arc::new(PageFacts { final_url, fetched_at, ..(*page.facts).clone() });
     }
     let robots = settle.robots.as_ref();
-    let last = settle.attempts.last().or(robots.map(|robots| &robots.last)).or(one.row.last.as_ref());
-    let attempts = one.row.attempts + settle.attempts.len() as u32;
+    let last = settle.attempts.last().or(robots.map(|robots| &robots.last)).or(task.row.last.as_ref());
+    let attempts = task.row.attempts + settle.attempts.len() as u32;
     let mut row = Row::of(&TaskView {
-        id: one.row.id,
-        url: one.row.url.clone(),
+        id: task.row.id,
+        url: task.row.url.clone(),
         state: state.to_owned(),
         status,
         error,
@@ -260,7 +259,7 @@ pub(super) fn row_of(one: &TaskResult, now: Timestamp) -> Option<Row> {
         changed,
         facts,
     });
-    row.headers = one.headers.clone();
+    row.headers = task.headers.clone();
     Some(row)
 }
 

@@ -32,7 +32,14 @@ pub(super) enum Settling {
 
 /// The result of a task, to be settled.
 pub(super) struct TaskResult {
+    /// What the store writes.
     pub(super) settle: Settle,
+    /// What is acted on once it is committed.
+    pub(super) task: TaskInHand,
+}
+
+/// A task in hand that is being settled.
+pub(super) struct TaskInHand {
     pub(super) row: TaskRow,
     pub(super) lane: LaneId,
     pub(super) url: Url,
@@ -67,14 +74,18 @@ pub(super) async fn run(pool: Weak<Inner>, mut receiver: mpsc::UnboundedReceiver
     while !last && receiver.recv_many(&mut batch, BATCH).await > 0 {
         gather(&mut receiver, &mut batch).await;
         let Some(pool) = pool.upgrade() else { return };
-        let mut ones = Vec::with_capacity(batch.len());
+        let (mut settles, mut tasks) = (Vec::with_capacity(batch.len()), Vec::with_capacity(batch.len()));
         for settling in batch.drain(..) {
             match settling {
-                Settling::Task(one) => ones.push(*one),
+                Settling::Task(one) => {
+                    let TaskResult { settle, task } = *one;
+                    settles.push(settle);
+                    tasks.push(task);
+                }
                 Settling::Last => last = true,
             }
         }
-        commit(&pool, ones).await;
+        commit(&pool, settles.into(), tasks).await;
     }
 }
 
@@ -98,27 +109,27 @@ async fn gather(receiver: &mut mpsc::UnboundedReceiver<Settling>, batch: &mut Ve
     }
 }
 
-async fn commit(pool: &Arc<Inner>, ones: Vec<TaskResult>) {
+async fn commit(pool: &Arc<Inner>, settles: Arc<[Settle]>, tasks: Vec<TaskInHand>) {
     let Some(holder) = pool.gate.holder() else { return };
-    if ones.is_empty() {
+    if tasks.is_empty() {
         return;
     }
-    let settles = ones.iter().map(|one| one.settle.clone()).collect();
     let now = pool.note_pending();
-    match pool.store.settle(holder, settles, now).await {
+    match pool.store.settle(holder, settles.clone(), now).await {
         Ok(results) => {
             pool.settled.fetch_add(results.len() as u64, Ordering::Relaxed);
             let rows = match pool.wants_rows() {
-                true => std::iter::zip(&ones, &results)
+                true => std::iter::zip(&*settles, &tasks)
+                    .zip(&results)
                     .filter(|(_, settled)| **settled == Settled::Yes)
-                    .filter_map(|(one, _)| row_of(one, now))
+                    .filter_map(|((settle, task), _)| row_of(settle, task, now))
                     .collect(),
                 false => Vec::new(),
             };
             let mut poke = false;
             let mut given_up = Vec::new();
-            for (one, settled) in ones.into_iter().zip(results) {
-                match conclude(pool, one, settled) {
+            for ((settle, task), settled) in settles.iter().zip(tasks).zip(results) {
+                match conclude(pool, settle, task, settled) {
                     Concluded::CheckForWork => poke = true,
                     Concluded::Fine => {}
                     Concluded::GivenUp(up) => given_up.push(up),
@@ -157,9 +168,9 @@ struct GivingUp {
 }
 
 /// Acts on a settled task.
-fn conclude(pool: &Arc<Inner>, one: TaskResult, settled: Settled) -> Concluded {
+fn conclude(pool: &Arc<Inner>, settle: &Settle, task: TaskInHand, settled: Settled) -> Concluded {
     let check_if = |check: bool| if check { Concluded::CheckForWork } else { Concluded::Fine };
-    let TaskResult { settle, row, lane, url, answered, answered_at, guard, headers: _ } = one;
+    let TaskInHand { row, lane, url, answered, answered_at, guard, headers: _ } = task;
     let final_url = (url.as_str() != row.url).then(|| redact::url(&url));
     let url = match &final_url {
         Some(_) => redacted_text(&row.url),
@@ -172,7 +183,7 @@ fn conclude(pool: &Arc<Inner>, one: TaskResult, settled: Settled) -> Concluded {
         drop(guard);
         return check_if(pool.lanes().release(lane, settle.tenure, settle.task));
     }
-    count(pool, &settle, &row);
+    count(pool, settle, &row);
     let counted = match &settle.step {
         Step::Done { status, bytes, .. } => {
             emit(TaskEvent::Done { status: *status, bytes: *bytes });
@@ -292,11 +303,12 @@ fn kept(pool: &Inner, lane: LaneId, tenure: Tenure) -> Option<(Tenure, comity_co
     lanes.tenure(lane).filter(|(now, _)| *now == tenure && lanes.keeps_retries(lane))
 }
 
-/// The maximum number of tasks settled in one transaction.
-const BATCH: usize = 512;
+/// The maximum number of tasks settled in one transaction. A commit takes a third of the time in which so many are
+/// fetched, and the rest of what may be uncommitted (`UNCOMMITTED_MAX`) is enough to go on fetching meanwhile.
+const BATCH: usize = 768;
 /// How long one round of waiting for more results takes.
 const GATHER: Duration = Duration::from_millis(2);
 /// The maximum number of rounds: a page that was fetched is committed soon, or a crash would fetch it again.
-const ROUNDS: usize = 10;
+const ROUNDS: usize = 20;
 /// With fewer new results in a round, waiting longer does not pay.
 const MANY: usize = 16;

@@ -153,7 +153,7 @@ impl Tx<'_> {
         if !made {
             return Ok(None);
         }
-        self.enqueue(job.id, tasks, now)?;
+        self.enqueue(job.id, &tasks, now)?;
         self.job(liveness, job.id)
     }
 

@@ -17,7 +17,7 @@
 //! - `backup`: copying the database
 //! - `idle_domains`: deleting domains with nothing worth keeping; `retention`: deleting old rows; `used_ids`: which ids
 //!   are never given out again
-//! - `results`: results of tasks; `job_retry`: reopening jobs, and removing them
+//! - `settling` and `results`: results of tasks; `job_retry`: reopening jobs, and removing them
 //! - `request_parts`: method, body and headers of tasks; `origins`: origins listed in a job
 //! - `domains`, `permits`, `jobs`, `tasks`, `sources`, `items`, `details`, `scrapes`, `sharing`, `hooks`, `wiki`,
 //!   `wiki_files`, `status`, `robots`, `counts_and_secrets`: one part of the `Store` trait each, next to its SQL
@@ -49,6 +49,7 @@ mod retention;
 mod robots;
 mod schema;
 mod scrapes;
+mod settling;
 mod sharing;
 mod sources;
 mod status;

@@ -1,18 +1,32 @@
 //! Adds tasks, identified by URL, method and body, and reads back what they send.
 
 use comity_core::time::Timestamp;
-use rusqlite::{Row, params};
+use rusqlite::{CachedStatement, Connection, Row, params};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::us;
 use super::writer::Tx;
 use crate::tasks::{NewTask, RequestParts};
 
-impl Tx<'_> {
+/// Adds tasks. Its statement is looked up once for all of them.
+pub(super) struct Insert<'a> {
+    sql: &'a Connection,
+    plain: CachedStatement<'a>,
+}
+
+impl<'a> Tx<'a> {
+    pub(super) fn insert(&self) -> rusqlite::Result<Insert<'a>> {
+        let plain = "INSERT INTO tasks (id, job_id, lane_id, url, url_key, lead, ready_us)
+            VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (job_id, url_key) DO NOTHING";
+        Ok(Insert { sql: self.sql, plain: self.sql.prepare_cached(plain)? })
+    }
+}
+
+impl Insert<'_> {
     /// Adds a task with this unused id, unless the job has one with the same URL, method and body. If different tasks
     /// have the same key, the later one gets the next free key.
-    pub(super) fn insert(
-        &self,
+    pub(super) fn add(
+        &mut self,
         id: i64,
         job: i64,
         lane: i64,
@@ -24,12 +38,7 @@ impl Tx<'_> {
         loop {
             let lead = task.lead.as_str();
             let inserted = match sends {
-                None => {
-                    let sql = "INSERT INTO tasks (id, job_id, lane_id, url, url_key, lead, ready_us)
-                        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (job_id, url_key) DO NOTHING";
-                    let mut insert = self.sql.prepare_cached(sql)?;
-                    insert.execute(params![id, job, lane, task.url, key, lead, us(now)])?
-                }
+                None => self.plain.execute(params![id, job, lane, task.url, key, lead, us(now)])?,
                 Some(RequestParts { method, body, headers }) => {
                     let sql = "INSERT INTO tasks
                         (id, job_id, lane_id, url, url_key, lead, ready_us, method, body, headers)

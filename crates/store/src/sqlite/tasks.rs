@@ -1,29 +1,29 @@
-//! Adds, claims and settles tasks.
+//! Adds and claims tasks.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use comity_core::domain::Domain;
-use comity_core::outcome::Outcome;
 use comity_core::task::{JobId, TaskId};
 use comity_core::time::{Span, Timestamp};
 use rusqlite::{OptionalExtension, params};
 
 use super::domains::{REMEMBERED_MAX, domain_of};
 use super::holders::Liveness;
-use super::results::{Ended, task_of};
+use super::results::task_of;
 use super::used_ids::Ids;
 use super::writer::Tx;
 use super::{Sqlite, at, us};
 use crate::Reply;
-use crate::domains::{HolderId, Take, Tenure};
+use crate::domains::{HolderId, Take};
 use crate::tasks::{
-    Attempt, Claim, Claimed, Enqueued, JOB_ENDED, LaneId, Lead, NewTask, RedirectBody, Refill, RemainingWork,
-    Settle, Settled, Step, TaskFilter, TaskRow, TaskStore, TaskView, origin_of,
+    Claim, Claimed, Enqueued, LaneId, Lead, NewTask, Refill, RemainingWork, Settle, Settled, TaskFilter,
+    TaskRow, TaskStore, TaskView, origin_of,
 };
 
 impl TaskStore for Sqlite {
     fn enqueue(&self, job: JobId, tasks: Vec<NewTask>, now: Timestamp) -> Reply<'_, Enqueued> {
-        self.writer.run(move |tx| tx.enqueue(job, tasks.clone(), now))
+        self.writer.run(move |tx| tx.enqueue(job, &tasks, now))
     }
 
     fn claim(&self, holder: HolderId, claim: Claim, now: Timestamp) -> Reply<'_, Vec<Claimed>> {
@@ -36,8 +36,8 @@ impl TaskStore for Sqlite {
             .run(move |tx| refills.iter().map(|refill| Ok((refill.lane, tx.read_lane(*refill)?))).collect())
     }
 
-    fn settle(&self, holder: HolderId, settles: Vec<Settle>, now: Timestamp) -> Reply<'_, Vec<Settled>> {
-        self.writer.run(move |tx| tx.settle(holder, settles.clone(), now))
+    fn settle(&self, holder: HolderId, settles: Arc<[Settle]>, now: Timestamp) -> Reply<'_, Vec<Settled>> {
+        self.writer.run(move |tx| tx.settle(holder, &settles, now))
     }
 
     fn park(&self, holder: HolderId, lanes: Vec<(LaneId, Timestamp)>) -> Reply<'_, ()> {
@@ -83,7 +83,7 @@ impl Tx<'_> {
     pub(super) fn enqueue(
         &mut self,
         job: JobId,
-        tasks: Vec<NewTask>,
+        tasks: &[NewTask],
         now: Timestamp,
     ) -> rusqlite::Result<Enqueued> {
         let job = job.0 as i64;
@@ -93,27 +93,27 @@ impl Tx<'_> {
             enqueued.refused = tasks.len() as u64;
             return Ok(enqueued);
         }
-        let listed = tasks.iter().filter(|task| task.lead == Lead::Listed).map(|task| origin_of(&task.url));
-        self.list_origins(job, listed.collect())?;
         // Lane by lane, each in the order given, so that neighbors in the index are neighbors in time.
-        let mut lanes: BTreeMap<i64, Vec<NewTask>> = BTreeMap::new();
+        let mut lanes: BTreeMap<i64, Vec<&NewTask>> = BTreeMap::new();
         for task in tasks {
             let lane = self.lane_id(job, task.domain.as_str())?;
             lanes.entry(lane).or_default().push(task);
         }
+        let listed = lanes.values().flatten().filter(|task| task.lead == Lead::Listed);
+        self.list_origins(job, listed.map(|task| origin_of(&task.url)).collect())?;
         let first = self.unused_id(Ids::Tasks)?;
+        let mut insert = self.insert()?;
         for (lane, tasks) in lanes {
-            let mut new = 0;
-            for task in &tasks {
-                let id = first + (enqueued.new + new) as i64;
-                match self.insert(id, job, lane, task, now)? {
-                    true => new += 1,
+            let before = enqueued.new;
+            for task in tasks {
+                let id = first + enqueued.new as i64;
+                match insert.add(id, job, lane, task, now)? {
+                    true => enqueued.new += 1,
                     false => enqueued.known += 1,
                 }
             }
-            if new > 0 {
+            if enqueued.new > before {
                 self.make_due(lane, now)?;
-                enqueued.new += new;
             }
         }
         if enqueued.new > 0 {
@@ -301,155 +301,6 @@ impl Tx<'_> {
         let due = self.sql.prepare_cached(sql)?.query_row([job.0 as i64], |row| row.get(0)).optional()?;
         Ok(due.map(at))
     }
-
-    pub(super) fn settle(
-        &mut self,
-        holder: HolderId,
-        settles: Vec<Settle>,
-        now: Timestamp,
-    ) -> rusqlite::Result<Vec<Settled>> {
-        let lives = self.is_holder(holder)?;
-        let mut tenures: HashMap<Tenure, bool> = HashMap::new();
-        let mut tallies: BTreeMap<JobId, Tally> = BTreeMap::new();
-        let mut results = Vec::with_capacity(settles.len());
-        for settle in settles {
-            let valid = match tenures.get(&settle.tenure) {
-                Some(valid) => *valid,
-                None => {
-                    let valid = lives && self.holds(holder, settle.tenure)?;
-                    tenures.insert(settle.tenure, valid);
-                    valid
-                }
-            };
-            let tally = tallies.entry(settle.job).or_default();
-            let taken = valid && self.settle_one(&settle, tally, now)?;
-            results.push(if taken { Settled::Yes } else { Settled::Fenced });
-        }
-        for (job, tally) in tallies {
-            let sql = "UPDATE jobs SET done = done + ?2, failed = failed + ?3, skipped = skipped + ?4,
-                rate_limited = rate_limited + ?5, retries = retries + ?6 WHERE id = ?1";
-            let Tally { done, failed, skipped, rate_limited, retries } = tally;
-            self.sql.prepare_cached(sql)?.execute([
-                job.0 as i64,
-                done,
-                failed,
-                skipped,
-                rate_limited,
-                retries,
-            ])?;
-        }
-        Ok(results)
-    }
-
-    /// Writes the result of one task; false if it is no longer waiting, nor was skipped while it was in flight.
-    fn settle_one(&mut self, settle: &Settle, tally: &mut Tally, now: Timestamp) -> rusqlite::Result<bool> {
-        let id = settle.task.0 as i64;
-        // A task that moved to another domain belongs to another holder.
-        let sql = "SELECT item_id, requests, state = 'skipped' FROM tasks JOIN lanes ON lanes.id = lane_id
-            WHERE tasks.id = ?1 AND tasks.job_id = ?2 AND domain_id = ?3 AND (state = 'waiting'
-                OR state = 'skipped' AND error = ?4 AND item_id IS NULL)";
-        let mut statement = self.sql.prepare_cached(sql)?;
-        let row = params![id, settle.job.0 as i64, settle.tenure.key.0, JOB_ENDED];
-        let row = statement.query_row(row, |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)));
-        let row: Option<(Option<i64>, i64, bool)> = row.optional()?;
-        let Some((item, requests, was_skipped)) = row else { return Ok(false) };
-        drop(statement);
-        if was_skipped && !matches!(settle.step, Step::Done { .. } | Step::Failed { .. }) {
-            return Ok(false);
-        }
-        let last = settle.attempts.last();
-        let (started, took, outcome) = (
-            last.map(|attempt| us(attempt.started_at)),
-            last.map(|attempt| micros(attempt.took)),
-            last.map(|attempt| attempt.outcome.as_str()),
-        );
-        let (attempts, last_status) = (settle.attempts.len() as i64, last.and_then(|attempt| attempt.status));
-        let changed = match &settle.step {
-            Step::Done { status, bytes, content_type, .. } => {
-                self.end_done(settle, *status, *bytes, content_type.as_deref(), now)?
-            }
-            Step::Failed { error, status } => {
-                self.end_otherwise(settle, Ended { state: "failed", status: *status, error }, now)?
-            }
-            Step::Skipped { reason } => {
-                self.end_otherwise(settle, Ended { state: "skipped", status: None, error: reason }, now)?
-            }
-            Step::Retry { ready_at, retries, forgiven, error } => {
-                let sql = "UPDATE tasks SET ready_us = ?2, retries = ?3, forgiven = ?4, error = ?5,
-                    requests = requests + ?6, last_us = coalesce(?7, last_us), last_took_us = coalesce(?8, last_took_us),
-                    last_outcome = coalesce(?9, last_outcome), status = coalesce(?10, status) WHERE id = ?1 AND state = 'waiting'";
-                let row = params![
-                    id,
-                    us(*ready_at),
-                    retries,
-                    forgiven,
-                    error,
-                    attempts,
-                    started,
-                    took,
-                    outcome,
-                    last_status
-                ];
-                self.sql.prepare_cached(sql)?.execute(row)?
-            }
-            Step::Moved { domain, at_url, hops, body } => {
-                let lane = self.lane_id(settle.job.0 as i64, domain.as_str())?;
-                let sql = "UPDATE tasks SET home_lane_id = coalesce(home_lane_id, lane_id), lane_id = ?2,
-                    at_url = coalesce(?3, at_url), hops = ?4, ready_us = ?5, requests = requests + ?6,
-                    last_us = coalesce(?7, last_us), last_took_us = coalesce(?8, last_took_us),
-                    last_outcome = coalesce(?9, last_outcome), bodiless = bodiless OR ?10, status = coalesce(?11, status)
-                    WHERE id = ?1 AND state = 'waiting'";
-                let bodiless = *body == RedirectBody::Dropped;
-                let row = params![
-                    id,
-                    lane,
-                    at_url,
-                    hops,
-                    us(now),
-                    attempts,
-                    started,
-                    took,
-                    outcome,
-                    bodiless,
-                    last_status
-                ];
-                let changed = self.sql.prepare_cached(sql)?.execute(row)?;
-                self.make_due(lane, now)?;
-                changed
-            }
-        };
-        if changed == 0 {
-            return Ok(false);
-        }
-        tally.count(settle);
-        tally.skipped -= i64::from(was_skipped);
-        if let Some(item) = item {
-            self.settle_item(item, settle, now)?;
-        }
-        if requests > 0 || !is_in_row(settle) {
-            settle.attempts.iter().try_for_each(|attempt| self.log_attempt(id, attempt))?;
-        }
-        Ok(true)
-    }
-
-    fn log_attempt(&self, task: i64, attempt: &Attempt) -> rusqlite::Result<()> {
-        let Attempt { started_at, took, outcome, status } = attempt;
-        let sql = "INSERT OR REPLACE INTO logged_attempts (task_id, started_us, took_us, outcome, status)
-            VALUES (?1, ?2, ?3, ?4, ?5)";
-        let took = micros(*took);
-        let mut statement = self.sql.prepare_cached(sql)?;
-        statement.execute(params![task, us(*started_at), took, outcome.as_str(), status]).map(|_| ())
-    }
-}
-
-/// Whether the row of a settled task says everything about its attempt: there was only one, and the task ended with it.
-fn is_in_row(settle: &Settle) -> bool {
-    let status = match &settle.step {
-        Step::Done { status, .. } => Some(*status),
-        Step::Failed { status, .. } => *status,
-        Step::Skipped { .. } | Step::Retry { .. } | Step::Moved { .. } => return false,
-    };
-    matches!(settle.attempts.as_slice(), [attempt] if attempt.status == status)
 }
 
 /// How the tasks of a lane end together.
@@ -466,30 +317,6 @@ impl Ending {
             Self::Failed => "failed",
             Self::Skipped => "skipped",
         }
-    }
-}
-
-/// What a batch of results adds to the counts of a job.
-#[derive(Debug, Default)]
-struct Tally {
-    done: i64,
-    failed: i64,
-    skipped: i64,
-    rate_limited: i64,
-    retries: i64,
-}
-
-impl Tally {
-    fn count(&mut self, settle: &Settle) {
-        match settle.step {
-            Step::Done { .. } => self.done += 1,
-            Step::Failed { .. } => self.failed += 1,
-            Step::Skipped { .. } => self.skipped += 1,
-            Step::Retry { .. } => self.retries += 1,
-            Step::Moved { .. } => {}
-        }
-        let limited = settle.attempts.iter().filter(|attempt| attempt.outcome == Outcome::RateLimited);
-        self.rate_limited += limited.count() as i64;
     }
 }
 

@@ -197,7 +197,7 @@ async fn work(one: &Process, job: JobId, nth: i64) -> u64 {
     }
     let ended: Vec<bool> =
         settles.iter().map(|settle| matches!(settle.step, Step::Done { .. } | Step::Failed { .. })).collect();
-    let settled = one.store.settle(one.holder, settles, now).await.unwrap();
+    let settled = one.store.settle(one.holder, settles.into(), now).await.unwrap();
     assert!(settled.iter().all(|settled| *settled == Settled::Yes));
     release_all(one, holds).await;
     ended.into_iter().filter(|ended| *ended).count() as u64

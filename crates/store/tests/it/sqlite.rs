@@ -208,7 +208,7 @@ async fn tables_and_columns_that_people_rely_on_exist() {
         facts: Default::default(),
         step: done(),
     };
-    one.store.settle(one.holder, vec![settle], at(3)).await.unwrap();
+    one.store.settle(one.holder, [settle].into(), at(3)).await.unwrap();
 
     for (sql, expected) in [
         (
@@ -407,7 +407,7 @@ async fn attempts_are_removed_with_their_source() {
             facts: Default::default(),
             step: done(),
         };
-        one.store.settle(one.holder, vec![settle], at(2)).await.unwrap();
+        one.store.settle(one.holder, [settle].into(), at(2)).await.unwrap();
     }
     assert_eq!(file.query_one("SELECT count(*) FROM attempts"), "2");
     assert!(one.store.remove_source(sources[0]).await.unwrap());
