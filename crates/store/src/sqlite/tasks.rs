@@ -1,6 +1,6 @@
 //! Adds and claims tasks.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use comity_core::domain::Domain;
@@ -93,7 +93,6 @@ impl Tx<'_> {
             enqueued.refused = tasks.len() as u64;
             return Ok(enqueued);
         }
-        // Lane by lane, each in the order given, so that neighbors in the index are neighbors in time.
         let mut lanes: BTreeMap<i64, Vec<&NewTask>> = BTreeMap::new();
         for task in tasks {
             let lane = self.lane_id(job, task.domain.as_str())?;
@@ -103,19 +102,20 @@ impl Tx<'_> {
         self.list_origins(job, listed.map(|task| origin_of(&task.url)).collect())?;
         let first = self.unused_id(Ids::Tasks)?;
         let mut insert = self.insert()?;
-        for (lane, tasks) in lanes {
-            let before = enqueued.new;
+        let mut due = BTreeSet::new();
+        for (lane, tasks) in in_turns(&lanes) {
             for task in tasks {
                 let id = first + enqueued.new as i64;
                 match insert.add(id, job, lane, task, now)? {
-                    true => enqueued.new += 1,
+                    true => {
+                        enqueued.new += 1;
+                        due.insert(lane);
+                    }
                     false => enqueued.known += 1,
                 }
             }
-            if enqueued.new > before {
-                self.make_due(lane, now)?;
-            }
         }
+        due.into_iter().try_for_each(|lane| self.make_due(lane, now))?;
         if enqueued.new > 0 {
             self.forget_pruned(job, enqueued.new)?;
             // A new task reopens a job that is done.
@@ -303,6 +303,20 @@ impl Tx<'_> {
     }
 }
 
+/// The order in which new tasks are stored: some of each lane in turn, and within a lane in the order given. Tasks of a lane
+/// are read together, and tasks of all lanes are settled together: both find them on few pages of the database.
+fn in_turns<'a, 'b>(
+    lanes: &'b BTreeMap<i64, Vec<&'a NewTask>>,
+) -> impl Iterator<Item = (i64, &'b [&'a NewTask])> {
+    let turns = lanes.values().map(|tasks| tasks.len().div_ceil(TURN)).max().unwrap_or(0);
+    let mut left: Vec<_> = lanes.iter().map(|(lane, tasks)| (*lane, tasks.chunks(TURN))).collect();
+    (0..turns).flat_map(move |_| {
+        let turn: Vec<_> = left.iter_mut().filter_map(|(lane, tasks)| Some((*lane, tasks.next()?))).collect();
+        left.retain(|(_, tasks)| tasks.len() > 0);
+        turn
+    })
+}
+
 /// How the tasks of a lane end together.
 #[derive(Debug, Clone, Copy)]
 enum Ending {
@@ -330,6 +344,8 @@ pub(super) fn lead_of(word: &str) -> Lead {
     if word == Lead::Listed.as_str() { Lead::Listed } else { Lead::Remote }
 }
 
+/// How many tasks of a lane are stored in a row: about as many as are settled in one commit.
+const TURN: usize = 16;
 /// The maximum number of a lane's tasks that are ended in one transaction.
 const PART: usize = 10_000;
 /// How soon a lane is looked at again whose domain another process holds.
