@@ -18,9 +18,14 @@ pub(crate) struct AppliedHead {
     pub(crate) recorded: Option<Recorded>,
 }
 
-/// Applies the status and headers of a response to the permit's domain.
-pub(crate) fn apply_head(permit: &mut Permit, status: u16, headers: &HeaderMap) -> AppliedHead {
-    let answer = Answer::of_status(status, pacing_hints(headers, permit.now()));
+/// Applies the status and headers of a response that arrived at `at` to the permit's domain.
+pub(crate) fn apply_head(
+    permit: &mut Permit,
+    status: u16,
+    headers: &HeaderMap,
+    at: Timestamp,
+) -> AppliedHead {
+    let answer = Answer::of_status(status, pacing_hints(headers, at));
     let recorded = answer.outcome.is_penalty().then(|| permit.settle(&answer));
     if recorded.is_none() && !answer.hints.is_empty() {
         permit.apply_hints(&answer);

@@ -11,10 +11,19 @@ pub(crate) use headers::{is_secret_header, without_user_info};
 
 /// A URL without user, password and query, because queries contain secrets too.
 pub fn url(url: &Url) -> String {
+    if is_plain(url) {
+        return url.as_str().to_owned();
+    }
     let host = url.host_str().unwrap_or_default();
     let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
     let query = if url.query().is_some() { "?…" } else { "" };
     format!("{}://{host}{port}{}{query}", url.scheme(), url.path())
+}
+
+/// Whether there is nothing in a URL that has to be left out.
+fn is_plain(url: &Url) -> bool {
+    let has_user = !url.username().is_empty() || url.password().is_some();
+    !has_user && url.has_host() && url.query().is_none() && url.fragment().is_none()
 }
 
 /// Text that may be a URL: shortened, and without user, password and query. An ellipsis shows where a query was.

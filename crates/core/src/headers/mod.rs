@@ -28,26 +28,31 @@ impl PacingHints {
     ///
     /// Dates are relative to the response's own `Date` header, because the server's clock may differ from ours.
     pub fn read<'a>(headers: impl Iterator<Item = (&'a str, &'a [u8])>, now: Timestamp) -> Self {
-        let mut relevant: Vec<(String, &str)> = Vec::new();
+        let (mut date, mut relevant) = (None, Vec::new());
         for (name, value) in headers {
-            let name = name.to_ascii_lowercase();
-            let first = matches!(name.as_str(), "date" | "retry-after");
-            if !is_relevant(&name)
-                || (relevant.len() >= HEADERS_MAX && (!first || has_header(&relevant, &name)))
-            {
+            // Oversized or binary values aren't usable, but an invalid Retry-After still has to be logged.
+            let usable = || {
+                let value = std::str::from_utf8(value).ok().filter(|value| value.len() <= VALUE_MAX);
+                value.map_or("(unreadable)", str::trim)
+            };
+            if name.eq_ignore_ascii_case("date") {
+                date = date.or_else(|| Some(usable()));
                 continue;
             }
-            match std::str::from_utf8(value) {
-                Ok(value) if value.len() <= VALUE_MAX => relevant.push((name, value.trim())),
-                // Oversized or binary values aren't usable, but an invalid Retry-After still has to be logged.
-                _ => relevant.push((name, "(unreadable)")),
+            if !is_relevant(name) {
+                continue;
+            }
+            let name = name.to_ascii_lowercase();
+            if relevant.len() < HEADERS_MAX || (name == "retry-after" && !has_header(&relevant, &name)) {
+                relevant.push((name, usable()));
             }
         }
+        // A date alone says nothing, and nearly all responses have one.
         if relevant.is_empty() {
             return Self::default();
         }
         let headers = RateHeaders { headers: &relevant };
-        let date = headers.first("date").and_then(parse_date).unwrap_or(now);
+        let date = date.and_then(parse_date).unwrap_or(now);
         let (exhausted_for, quota) = rate_limit::read(&headers, date);
         Self { retry_after: retry_after::read(headers.all("retry-after"), date), exhausted_for, quota }
     }
@@ -107,7 +112,10 @@ fn has_header(headers: &[(String, &str)], name: &str) -> bool {
 }
 
 fn is_relevant(name: &str) -> bool {
-    name == "date" || name == "retry-after" || name.starts_with("ratelimit") || name.starts_with("x-rate")
+    let starts_with = |prefix: &str| {
+        name.as_bytes().get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix.as_bytes()))
+    };
+    name.eq_ignore_ascii_case("retry-after") || starts_with("ratelimit") || starts_with("x-rate")
 }
 
 /// Parses an HTTP-date in any of the three formats of RFC 9110. The day of the week may be a wrong one.

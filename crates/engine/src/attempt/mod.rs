@@ -140,7 +140,7 @@ pub(crate) async fn attempt<B: BeforeSend, S: Sink>(
     let requests = transport.requests();
     let url = request.url;
     permit.name_url(url);
-    let prepared = requests.prepare(url, trust, permit.now()).map_err(Unsent::Never)?;
+    let prepared = requests.prepare(url, trust, || permit.now()).map_err(Unsent::Never)?;
     let headers = merge_headers(prepared.headers, request.headers);
     let witness = recording.as_ref().map(Recording::witness);
     let request = Request { witness, headers: &headers, options: prepared.options.as_deref(), ..request };
@@ -158,10 +158,10 @@ pub(crate) async fn attempt<B: BeforeSend, S: Sink>(
             return Ok(AttemptResult { received, status, answered_at, outcome, freshness, archived });
         }
     };
-    permit.answered(answered.written_at.map(|written_at| to_span(written_at.elapsed())));
+    let at = permit.answered(answered.written_at.map(|written_at| to_span(written_at.elapsed())));
     let (status, headers) = (answered.status, std::mem::take(&mut answered.headers));
-    let head = Head { status, headers, at: permit.now() };
-    let applied = apply_head(permit, status, &head.headers);
+    let head = Head { status, headers, at };
+    let applied = apply_head(permit, status, &head.headers, at);
     requests.store_cookies(url, &head.headers, head.at).await;
     // The body of a refusal is read only briefly, unless the exchange is being recorded.
     let reading_body = read_body(&mut answered, &head, permit, sink);

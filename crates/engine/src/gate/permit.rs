@@ -161,14 +161,14 @@ impl Permit {
         }
     }
 
-    /// Notes that the response headers have arrived. If it is known how long `ago` the request was written, that is its
-    /// start.
-    pub(crate) fn answered(&mut self, ago: Option<Span>) {
+    /// Notes that the response headers have arrived, and returns the time. If it is known how long `ago` the request was
+    /// written, that is its start.
+    pub(crate) fn answered(&mut self, ago: Option<Span>) -> Timestamp {
         let mut state = self.inner.lock();
         let now = self.inner.clock.now();
         let terms = Terms { rule: &self.rule, crawl_delay: self.crawl_delay };
         if !state.owns(self.id, self.serial) {
-            return;
+            return now;
         }
         if let Some(ago) = ago
             && let Some(pace) = state.dispatch.pace_of(self.id, now)
@@ -179,6 +179,7 @@ impl Permit {
             state.dispatch.note_progress(ticket, now);
         }
         self.progress = (now, 0);
+        now
     }
 
     /// Notes that part of the response body has arrived. A body that arrives at a fair rate keeps its slot; one that
@@ -226,7 +227,6 @@ impl Permit {
     /// then drop the permit and acquire another.
     pub async fn depart_within(&mut self, patience: Span) -> bool {
         loop {
-            let now = self.inner.clock.now();
             match self.depart() {
                 Departure::Go => return true,
                 // This permit is void, or nobody knows when the store comes back.
@@ -235,7 +235,7 @@ impl Permit {
                 {
                     return false;
                 }
-                Departure::Wait { until, .. } if until.since(now) <= patience => {
+                Departure::Wait { until, .. } if until.since(self.now()) <= patience => {
                     self.inner.clock.sleep_until(until).await;
                 }
                 Departure::Wait { .. } => return false,

@@ -1,6 +1,6 @@
 //! The state behind the gate's lock: the lines, the held domains, and when to check again.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 
 use comity_core::decision::{Limit, Outage, Reason};
@@ -20,7 +20,7 @@ use super::upkeep::IDLE;
 use super::{Inner, Permit};
 use crate::clock::Clock;
 use crate::event::Event;
-use crate::lock;
+use crate::{FastMap, FastSet, lock};
 
 /// A request of a job that waits in line and is started with a permit.
 pub(crate) trait QueuedRequest: Send {
@@ -94,8 +94,8 @@ impl std::fmt::Debug for Waiter {
 pub(super) struct State {
     pub(super) dispatch: Dispatch<Waiter>,
     /// The domains held in the store. A gate without a store holds every domain implicitly.
-    pub(super) held: HashMap<DomainId, HeldDomain>,
-    pub(super) keys: HashMap<DomainKey, DomainId>,
+    pub(super) held: FastMap<DomainId, HeldDomain>,
+    pub(super) keys: FastMap<DomainKey, DomainId>,
     /// Held domains with changes that have not been saved.
     pub(super) unsaved: BTreeSet<DomainId>,
     /// Held domains that other processes want.
@@ -105,7 +105,7 @@ pub(super) struct State {
     /// When to look which held domain is still used, by its serial.
     uses: BTreeSet<(Timestamp, DomainId, u64)>,
     /// Domains that may have lent permits, in the store or not.
-    lending: HashSet<DomainId>,
+    lending: FastSet<DomainId>,
     /// Permits in use in this process.
     pub(super) out: usize,
     /// What observers are shown, and where to look for it next.
@@ -114,9 +114,9 @@ pub(super) struct State {
     /// Paces from a previous gate whose store became unavailable, until the domains are taken again.
     pub(super) remembered: HashMap<Domain, Pace>,
     /// The running jobs, with their concurrency.
-    jobs: HashMap<JobId, u32>,
+    jobs: FastMap<JobId, u32>,
     /// Whom to notify when a request is recalled.
-    pub(super) recalls: HashMap<Ticket, oneshot::Sender<()>>,
+    pub(super) recalls: FastMap<Ticket, oneshot::Sender<()>>,
     /// No permits are granted from this time on, because the store may give our domains to others.
     pub(super) valid_until: Timestamp,
     /// How often the store had become unavailable or available at the last heartbeat. No permits are granted once that
@@ -182,20 +182,20 @@ impl State {
         let seed = std::hash::BuildHasher::hash_one(&std::collections::hash_map::RandomState::new(), 0_u8);
         Self {
             dispatch: Dispatch::new(seed),
-            held: HashMap::new(),
-            keys: HashMap::new(),
+            held: FastMap::default(),
+            keys: FastMap::default(),
             unsaved: BTreeSet::new(),
             wanted: BTreeSet::new(),
             lent: BTreeSet::new(),
             uses: BTreeSet::new(),
-            lending: HashSet::new(),
+            lending: FastSet::default(),
             out: 0,
             surveys: Surveys::default(),
             room: usize::MAX,
             crawl_delays: HashMap::new(),
             remembered: HashMap::new(),
-            jobs: HashMap::new(),
-            recalls: HashMap::new(),
+            jobs: FastMap::default(),
+            recalls: FastMap::default(),
             valid_until,
             confirmed: 0,
             has_store: valid_until != Timestamp::MAX,
@@ -398,7 +398,8 @@ pub(super) fn persistent_part(pace: &Pace) -> (SavedLimits, Steering) {
 
 /// Grants everything that may leave now, and plans the next check.
 pub(super) fn pump(inner: &Arc<Inner>, mut state: MutexGuard<'_, State>) {
-    let mut granted = Vec::new();
+    // Mostly there is one.
+    let mut granted = Vec::with_capacity(1);
     let now = inner.clock.now();
     let next = loop {
         if now >= state.valid_until || inner.store_unavailable(&state, now).is_some() {

@@ -51,10 +51,10 @@ pub(super) struct ActiveTask {
     tenure: Tenure,
     /// The domain whose line it waits in.
     pub(super) domain: Domain,
-    /// The URL as listed.
-    pub(super) listed: Url,
     /// The current URL, after redirects.
     pub(super) url: Url,
+    /// The URL as listed, if it is another one.
+    pub(super) listed: Option<Url>,
     pub(super) host: Domain,
     /// Where the current URL comes from, and which credentials it may receive.
     pub(super) provenance: Provenance,
@@ -108,13 +108,16 @@ impl ActiveTask {
         let listed = Url::parse(&row.url);
         let at = row.at_url.as_ref().map(|at| Url::parse(at));
         let (Ok(listed), Ok(at)) = (listed, at.transpose()) else { return Err(Box::new(row)) };
-        let url = at.unwrap_or_else(|| listed.clone());
-        let Some(host) = Domain::of(&url) else { return Err(Box::new(row)) };
         let origin_listed = OriginListed::default();
-        let provenance = match row.lead {
-            Lead::Listed if row.at_url.is_none() => Provenance { lead: Lead::Listed, trust: Trust::Listed },
-            _ => provenance(&listed, row.lead, &url, origin_listed),
+        let provenance = match (row.lead, &at) {
+            (Lead::Listed, None) => Provenance { lead: Lead::Listed, trust: Trust::Listed },
+            (lead, at) => provenance(&listed, lead, at.as_ref().unwrap_or(&listed), origin_listed),
         };
+        let (url, listed) = match at {
+            Some(at) => (at, Some(listed)),
+            None => (listed, None),
+        };
+        let Some(host) = Domain::of(&url) else { return Err(Box::new(row)) };
         let (hops, request) = (row.hops, row.sends.as_deref().map(TaskRequest::of));
         let scrape = row.scrapes.map(|_| Scrape::default());
         Ok(Box::new(Self {
@@ -123,8 +126,8 @@ impl ActiveTask {
             lane,
             tenure,
             domain: domain.clone(),
-            listed,
             url,
+            listed,
             host,
             provenance,
             origin_listed,
@@ -149,7 +152,7 @@ impl ActiveTask {
         let pool = self.pool.clone();
         pool.runtime.clone().spawn(async move {
             let origin_listed = origin_listed(&*pool.store, pool.job.id, &self.url).await;
-            self.provenance = provenance(&self.listed, self.row.lead, &self.url, origin_listed);
+            self.provenance = provenance(self.listed(), self.row.lead, &self.url, origin_listed);
             self.check_robots();
         });
     }
@@ -369,6 +372,11 @@ impl ActiveTask {
         self.pool.gate.is_free(&self.host, &self.domain)
     }
 
+    /// The URL as listed.
+    pub(super) fn listed(&self) -> &Url {
+        self.listed.as_ref().unwrap_or(&self.url)
+    }
+
     /// Whether its lane is still claimed here.
     pub(super) fn is_open(&self) -> bool {
         self.pool.lanes().is_open(self.lane, self.tenure)
@@ -392,7 +400,7 @@ impl ActiveTask {
         {
             last.outcome = Outcome::Answered;
         }
-        let final_url = (url != listed).then(|| url.to_string());
+        let final_url = listed.filter(|listed| *listed != url).map(|_| url.to_string());
         let facts = Arc::new(PageFacts { final_url, ..facts });
         let settle = Settle { task: row.id, job: pool.job.id, tenure, attempts, robots, facts, step };
         let answered_at = answered_at.unwrap_or_else(|| pool.now());
@@ -413,7 +421,8 @@ impl ActiveTask {
 impl QueuedRequest for ActiveTask {
     fn start(self: Box<Self>, permit: Permit) {
         let pool = self.pool.clone();
-        pool.fetches.spawn_on(self.fetch(permit), &pool.runtime);
+        // Boxed, because it is large, and would be moved several times on its way into the runtime.
+        pool.fetches.spawn_on(Box::pin(self.fetch(permit)), &pool.runtime);
     }
 
     fn into_any(self: Box<Self>) -> Box<dyn std::any::Any + Send> {

@@ -162,7 +162,7 @@ impl ActiveTask {
             return Vec::new();
         }
         let facts = &before.facts;
-        let validated_url = facts.final_url.as_deref().unwrap_or(self.listed.as_str());
+        let validated_url = facts.final_url.as_deref().unwrap_or(self.listed().as_str());
         if validated_url != self.url.as_str() || !self.pool.archive.still_has(facts.file.as_deref()) {
             return Vec::new();
         }
@@ -226,7 +226,7 @@ impl ActiveTask {
         let Some(host) = Domain::of(&next) else {
             return self.settle(failed(BAD_REDIRECT.to_owned()), Some(guard));
         };
-        self.provenance = provenance(&self.listed, self.row.lead, &next, self.origin_listed);
+        self.provenance = provenance(self.listed(), self.row.lead, &next, self.origin_listed);
         if let Some(request) = &self.request {
             match body_after_redirect(&request.method, status, self.provenance) {
                 Some(RedirectBody::Kept) => {}
@@ -244,7 +244,8 @@ impl ActiveTask {
             }
         }
         self.host = host;
-        self.url = next;
+        let before = std::mem::replace(&mut self.url, next);
+        self.listed.get_or_insert(before);
         self.hops += 1;
         let domain = self.pool.gate.rules().domain(&self.host);
         if domain == self.domain && !self.pool.is_stopping() {

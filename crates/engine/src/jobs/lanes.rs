@@ -7,7 +7,7 @@
 //! lanes, tasks that all wait for their turn would be most of the memory. A lane whose tasks leave quickly has all of
 //! them in line.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::VecDeque;
 
 use comity_core::domain::Domain;
 use comity_core::task::TaskId;
@@ -15,26 +15,28 @@ use comity_core::time::{Span, Timestamp};
 use comity_store::domains::{DomainKey, Tenure};
 use comity_store::tasks::{Cursor, LaneId, Refill, TaskRow};
 
+use crate::{FastMap, FastSet};
+
 /// The claimed lanes.
 #[derive(Debug, Default)]
 pub(super) struct Lanes {
-    open: HashMap<LaneId, Lane>,
+    open: FastMap<LaneId, Lane>,
     /// The lane of each domain: a job has one per domain.
-    domains: HashMap<DomainKey, LaneId>,
+    domains: FastMap<DomainKey, LaneId>,
     /// Lanes that are running low on tasks.
-    low: HashSet<LaneId>,
+    low: FastSet<LaneId>,
     /// Lanes that may have no tasks left.
-    finished: HashSet<LaneId>,
+    finished: FastSet<LaneId>,
     /// Lanes whose next task may begin.
-    ready: HashSet<LaneId>,
+    ready: FastSet<LaneId>,
 }
 
 #[derive(Debug)]
 struct Lane {
     domain: Domain,
     tenure: Tenure,
-    /// The tasks in hand, by id.
-    in_hand: Vec<(TaskId, Stage)>,
+    /// The tasks in hand, by id. Mostly the first ones leave first.
+    in_hand: VecDeque<(TaskId, Stage)>,
     /// Those that have not begun, in the order in which they do.
     rows: VecDeque<TaskRow>,
     cursor: Option<Cursor>,
@@ -98,7 +100,7 @@ impl Lanes {
         let lane = Lane {
             domain,
             tenure,
-            in_hand: Vec::new(),
+            in_hand: VecDeque::new(),
             rows: VecDeque::new(),
             cursor: None,
             exhausted: false,
@@ -236,7 +238,7 @@ impl Lanes {
         // Ignore a task from before the lane was lost and claimed again.
         let lane = self.open.get_mut(&id).filter(|lane| lane.tenure == tenure);
         let is_ready = lane.is_some_and(|lane| {
-            lane.find(task).map(|index| lane.in_hand.remove(index)).ok();
+            lane.find(task).ok().and_then(|index| lane.in_hand.remove(index));
             lane.may_begin()
         });
         let is_ready = is_ready && self.ready.insert(id);

@@ -48,8 +48,8 @@ use crate::archive::{Archive, ArchiveError};
 use crate::client::{Client, RobotsCache};
 use crate::config::{Config, JobSettings};
 use crate::gate::{EndedTenures, Gate};
-use crate::lock;
 use crate::transport::Transport;
+use crate::{FastMap, lock};
 
 use active_task::ActiveTask;
 use claimer::{CHECK_EVERY, Claimer};
@@ -203,9 +203,9 @@ struct Inner {
 struct Guards {
     /// After how many failures in a row a domain is given up; 0 means never.
     failures_max: u32,
-    failures: HashMap<LaneId, FailureGuard>,
+    failures: FastMap<LaneId, FailureGuard>,
     /// Domains that could not be reached recently.
-    unreached: HashMap<LaneId, ReachGuard>,
+    unreached: FastMap<LaneId, ReachGuard>,
     /// Why the last domain was given up. Set while more tasks may come and no task of another domain has been settled
     /// since.
     given_up: Option<String>,
@@ -239,8 +239,8 @@ impl Pool {
         let (settles, settling) = mpsc::unbounded_channel();
         let guards = Guards {
             failures_max: config.job.failure_threshold,
-            failures: HashMap::new(),
-            unreached: HashMap::new(),
+            failures: FastMap::default(),
+            unreached: FastMap::default(),
             given_up: None,
             left_for_later: None,
             limits: CancelGuard::new(config.job.cancel_streak, config.job.cancel_delay),

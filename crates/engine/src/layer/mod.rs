@@ -196,7 +196,8 @@ impl PoliteLayer {
             // Only the client knows when the request was written; it was no later than now.
             permit.answered(Some(Span::ZERO));
         }
-        let applied = apply_head(&mut permit, status.as_u16(), headers);
+        let at = permit.now();
+        let applied = apply_head(&mut permit, status.as_u16(), headers, at);
         if applied.recorded.is_some() {
             return InFlight::ended();
         }

@@ -131,11 +131,12 @@ impl Requests {
         &self,
         url: &Url,
         trust: Trust,
-        now: Timestamp,
+        now: impl Fn() -> Timestamp,
     ) -> Result<Prepared, TransportError> {
         if self.is_plain {
             return Ok(Prepared::default());
         }
+        let now = now();
         self.check(url, trust)?;
         let site = self.site(url);
         let options = match self.job.insecure.iter().any(|host| is_host_of(host, url)) {

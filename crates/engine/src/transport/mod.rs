@@ -31,9 +31,12 @@ mod tap;
 mod tls;
 mod tunnel;
 
+use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -301,11 +304,26 @@ impl Inner {
         origin: Arc<Origin>,
         connect_timeout: Duration,
     ) -> Result<Connection, TransportError> {
-        let at_rest = timeout(connect_timeout, self.pool.take(&origin)).await;
-        match at_rest.map_err(|_| TransportError::TimedOut(Phase::Connect))? {
+        match self.at_rest(&origin, connect_timeout).await? {
             Some(connection) => Ok(connection),
             // Boxed, because it is large and rarely needed.
             None => Box::pin(self.open(origin, connect_timeout)).await,
+        }
+    }
+
+    /// A connection from the pool, if there is one.
+    async fn at_rest(
+        &self,
+        origin: &Origin,
+        connect_timeout: Duration,
+    ) -> Result<Option<Connection>, TransportError> {
+        let mut taking = pin!(self.pool.take(origin));
+        // Mostly this is known right away, and then it needs no timer.
+        match poll_fn(|cx| Poll::Ready(taking.as_mut().poll(cx))).await {
+            Poll::Ready(at_rest) => Ok(at_rest),
+            Poll::Pending => {
+                timeout(connect_timeout, taking).await.map_err(|_| TransportError::TimedOut(Phase::Connect))
+            }
         }
     }
 

@@ -3,7 +3,6 @@
 //! The key is an [`Origin`], which includes the lead: requests that a remote response led to never use a connection of
 //! the operator's own URLs. It also determines the proxy, so proxied and direct connections never mix.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -13,6 +12,7 @@ use tokio::time::{Instant, sleep};
 use super::Settings;
 use super::connection::{Connection, Sender};
 use super::origin::{Origin, Route};
+use crate::FastMap;
 
 pub(super) struct ConnectionPool {
     connections: Mutex<Connections>,
@@ -23,7 +23,7 @@ pub(super) struct ConnectionPool {
 
 #[derive(Default)]
 struct Connections {
-    origins: HashMap<Arc<Origin>, OriginConnections>,
+    origins: FastMap<Arc<Origin>, OriginConnections>,
     idle: usize,
     sweeping: bool,
 }
@@ -150,11 +150,7 @@ impl ConnectionPool {
 
 impl Connections {
     fn entry(&mut self, origin: &Arc<Origin>) -> &mut OriginConnections {
-        // Usually the entry exists, and then the key doesn't need to be cloned.
-        if !self.origins.contains_key(origin) {
-            self.origins.insert(Arc::clone(origin), OriginConnections::default());
-        }
-        self.origins.get_mut(origin).expect("a entry that was just made")
+        self.origins.entry(Arc::clone(origin)).or_default()
     }
 
     fn drop_oldest(&mut self) {
