@@ -286,7 +286,7 @@ pub(crate) async fn a_page_whose_refresh_failed_is_kept_and_refreshed_again(back
         facts: facts.clone(),
         step: done(),
     };
-    one.store.settle(one.holder, vec![settle], at(1)).await.unwrap();
+    one.store.settle(one.holder, [settle].into(), at(1)).await.unwrap();
     one.settle(job, tenure_of(&lane), lane.tasks[1].id, failed(), at(1)).await;
     one.step(job, JobStep::Finish, at(2)).await;
     one.release(tenure_of(&lane), b"pace", ReleaseMode::Stop, at(2)).await;
