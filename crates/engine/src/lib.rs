@@ -93,8 +93,7 @@ pub(crate) fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, 
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// A map for what every request looks up. Its hashes take a tenth of the time of the standard library's, and its seed is
-/// random, too.
+/// A map for what every request looks up. It hashes with less work than the standard library's, and its seed is random, too.
 pub(crate) type FastMap<K, V> = std::collections::HashMap<K, V, foldhash::fast::RandomState>;
 /// Likewise, a set.
 pub(crate) type FastSet<K> = std::collections::HashSet<K, foldhash::fast::RandomState>;

@@ -303,8 +303,8 @@ fn kept(pool: &Inner, lane: LaneId, tenure: Tenure) -> Option<(Tenure, comity_co
     lanes.tenure(lane).filter(|(now, _)| *now == tenure && lanes.keeps_retries(lane))
 }
 
-/// The maximum number of tasks settled in one transaction. A commit takes a third of the time in which so many are
-/// fetched, and the rest of what may be uncommitted (`UNCOMMITTED_MAX`) is enough to go on fetching meanwhile.
+/// The maximum number of tasks settled in one transaction. The rest of what may be uncommitted (`UNCOMMITTED_MAX`) is left
+/// for what is fetched during the commit.
 const BATCH: usize = 768;
 /// How long one round of waiting for more results takes.
 const GATHER: Duration = Duration::from_millis(2);

@@ -53,7 +53,7 @@ impl Dialer {
         let mut http1 = http1::Builder::new();
         // Ignore invalid header lines, as browsers do: they are no reason to lose a page.
         http1.ignore_invalid_headers_in_responses(true);
-        // Requests are small: copying them into one buffer takes less time than passing their parts to the kernel.
+        // Most requests have no body, and are one buffer anyway.
         http1.writev(false);
         http1.max_header_size(settings.header_max).max_buf_size(settings.header_max.max(BUFFER_MIN));
         let tls = tls::client(&settings.roots_extra)?;
