@@ -4,8 +4,8 @@
 //! - `history`: how each domain has behaved so far
 //!
 //! The time for a domain follows from its spacing or from its pace so far, whichever is slower: a site that answers 429
-//! after every ten pages is slower than its spacing. A domain that doesn't respond takes at most as long as its
-//! remaining attempts may take. The job takes as long as its slowest domain.
+//! after every ten pages is slower than its spacing. A domain that doesn't respond, or only fails, takes at most as long as
+//! its remaining attempts may take. The job takes as long as its slowest domain.
 
 mod history;
 
@@ -144,8 +144,8 @@ impl Forecast {
         TimeLeft::About(paced.max(measured))
     }
 
-    /// The longest time a domain that doesn't respond may take, if each attempt takes as long as its timeout; none if
-    /// it responds.
+    /// The longest time a domain may take that doesn't respond, if each attempt takes as long as its timeout, or that only
+    /// fails; none if it responds.
     fn worst_case(
         &self,
         live: &DomainStatus,
@@ -157,10 +157,13 @@ impl Forecast {
     ) -> Option<Span> {
         let silent = live.last_start.filter(|_| live.in_flight > 0).map(|start| now.since(start));
         let silent = silent.filter(|silent| *silent >= SILENT);
-        if silent.is_none() && history.timeouts == 0 {
-            return None;
-        }
         let attempts = u64::from(self.limits.attempts);
+        let (timeout, used) = match silent.is_none() && history.timeouts == 0 {
+            false => (timeout, u64::from(history.timeouts)),
+            // It answers at once, but only with failures.
+            true if live.penalties >= FAILING => (live.spacing, u64::from(history.failed) * attempts),
+            true => return None,
+        };
         // Until its robots.txt is known, only that is fetched; if it never is, the pages fail with it.
         let all = match self.limits.robots == RobotsPolicy::Obey && !history.robots {
             true => attempts,
@@ -169,7 +172,7 @@ impl Forecast {
                 (waiting + u64::from(history.failed)).min(failures).saturating_mul(attempts)
             }
         };
-        let left = all.saturating_sub(history.timeouts.into()).max(1);
+        let left = all.saturating_sub(used).max(1);
         let backoff = |nth: u64| {
             let rung = u64::from(live.penalties).saturating_add(nth);
             rule.ladder().wait(u32::try_from(rung).unwrap_or(u32::MAX)).unwrap_or(Span::ZERO)
@@ -297,6 +300,8 @@ const SAMPLE: Span = Span::from_millis(500);
 const RATE_WINDOW: Span = Span::from_secs(15);
 /// A site that hasn't responded for this long may not respond at all.
 const SILENT: Span = Span::from_secs(3);
+/// A site that failed this often in a row may go on doing so.
+const FAILING: u32 = 3;
 /// How many checks in a row must find another process's request in flight before the site counts as unresponsive.
 const SILENT_CHECKS: u32 = 3;
 /// Maximum number of domains to ask other processes about.

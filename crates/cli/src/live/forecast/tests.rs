@@ -82,6 +82,30 @@ async fn an_unresponsive_site_takes_at_most_as_long_as_its_attempts() {
     assert_eq!(left(&gate, &forecast, &backlog), Some(TimeLeft::AtMost(Span::from_secs(3 * 30 + 10 + 20))));
 }
 
+/// Its backoff is far longer than its spacing, and than what its first answers took.
+#[tokio::test]
+async fn a_site_that_only_fails_takes_at_most_as_long_as_its_backoff() {
+    let mut config = Config::default();
+    config.robots = RobotsPolicy::Ignore;
+    let (gate, forecast, hands) = gate(&config);
+    let (host, backlog) = (domain("a.example"), [one("a.example", 5, None)]);
+    for nth in 1..=3 {
+        hands.advance(Span::from_secs(60));
+        let permit = gate.acquire(&host, Intent::Fetch).await.unwrap();
+        permit.record(&Answer::from(Outcome::ServerError));
+        let is_bound = matches!(left(&gate, &forecast, &backlog), Some(TimeLeft::AtMost(_)));
+        assert_eq!(is_bound, nth == 3, "{nth}");
+    }
+    // 20 attempts a second apart, and backoffs of 20, 40 and 18 times 60 s.
+    assert_eq!(
+        left(&gate, &forecast, &backlog),
+        Some(TimeLeft::AtMost(Span::from_secs(20 + 20 + 40 + 18 * 60)))
+    );
+    hands.advance(Span::from_secs(60));
+    gate.acquire(&host, Intent::Fetch).await.unwrap().record(&Answer::from(Outcome::Success));
+    assert_eq!(left(&gate, &forecast, &backlog), Some(TimeLeft::About(Span::from_secs(5))));
+}
+
 #[tokio::test]
 async fn the_timeout_in_force_for_a_site_decides_how_long_it_takes() {
     let file = "robots = \"ignore\"\n[domains.\"a.example\".request]\nfirst_byte_timeout = \"15s\"\n\
