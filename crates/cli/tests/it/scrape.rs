@@ -123,41 +123,42 @@ fn scrape_requires_items_or_a_source() {
 /// deferral is counted, and they are logged in one line per source.
 #[test]
 fn items_that_are_too_soon_are_deferred() {
-    let (world, site) = seen(&[("scrape.min_interval", "60")], 4, &["--min-interval", "2"]);
+    let (world, site) = seen(&[("scrape.min_interval", "60")], 3, &["--min-interval", "12"]);
     scrape(&world, &["1"], 0);
+    // However slow the machine is, the next scrapes are enqueued within the interval.
     let last = count(&world, "SELECT max(started_us) FROM scrape_logs");
-    let done = world.run(&["--json", "scrape", "2", "3", "4"]).expect(0);
+    let done = world.run(&["--json", "scrape", "2", "3"]).expect(0);
     let object = done.json();
     assert_eq!(
         object["items"],
-        json!({ "enqueued": 0, "already": 0, "deferred": 3, "refused": 0 }),
+        json!({ "enqueued": 0, "already": 0, "deferred": 2, "refused": 0 }),
         "{object}"
     );
     let results = object["results"].as_array().unwrap();
     let first = results[0]["wait_seconds"].as_u64().unwrap();
-    assert!((1..=2).contains(&first), "{object}");
+    assert!((1..=12).contains(&first), "{object}");
     for (nth, result) in results.iter().enumerate() {
         assert_eq!(result["result"], "deferred");
-        assert_eq!(result["wait_seconds"], first + 2 * nth as u64, "{object}");
-        assert_eq!((&result["interval"], micros(&result["last_scrape_at"])), (&json!(2.0), last), "{object}");
+        assert_eq!(result["wait_seconds"], first + 12 * nth as u64, "{object}");
+        assert_eq!((&result["interval"], micros(&result["last_scrape_at"])), (&json!(12.0), last), "{object}");
         let message = result["message"].as_str().unwrap();
-        let said = format!("the interval is 2 s: deferred for {} s", first + 2 * nth as u64);
+        let said = format!("the interval is 12 s: deferred for {} s", first + 12 * nth as u64);
         assert!(message.starts_with("scraped ") && message.ends_with(&said), "{message}");
         assert_eq!(message.contains("another scrape is due in "), nth > 0, "{message}");
         // "scraped 310 ms ago" or "scraped 1.2 s ago": the wait is the interval minus that, in whole seconds.
         let mut words = message["scraped ".len()..].split(' ');
         let elapsed: f64 = words.next().unwrap().parse().unwrap();
         let millis = if words.next() == Some("ms") { elapsed } else { elapsed * 1_000.0 };
-        assert_eq!((2.0 - millis / 1_000.0).ceil() as u64, first, "{message}");
+        assert_eq!((12.0 - millis / 1_000.0).ceil() as u64, first, "{message}");
     }
-    assert_eq!(object["tasks"]["fetched"], 3);
+    assert_eq!(object["tasks"]["fetched"], 2);
     let logged: Vec<&str> = done.stderr.lines().filter(|line| line.contains(" INFO deferred ")).collect();
     let [line] = &logged[..] else { panic!("{}", done.stderr) };
-    let why = format!("the interval is 2 s: deferred for {first} s");
-    assert!(line.contains(" source=1 items=3 why=scraped ") && line.contains(&why), "{line}");
-    assert_eq!(count(&world, "SELECT value FROM counts WHERE name = 'deferred'"), 3);
-    assert_spaced(&pages(&site), 2_000);
-    assert_each_once(&site.log(), "p", 4);
+    let why = format!("the interval is 12 s: deferred for {first} s");
+    assert!(line.contains(" source=1 items=2 why=scraped ") && line.contains(&why), "{line}");
+    assert_eq!(count(&world, "SELECT value FROM counts WHERE name = 'deferred'"), 2);
+    assert_spaced(&pages(&site), 12_000);
+    assert_each_once(&site.log(), "p", 3);
 }
 
 /// B54: what is already waiting or running is not enqueued twice.

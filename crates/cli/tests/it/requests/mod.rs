@@ -356,9 +356,10 @@ fn a_cookie_jar_keeps_the_cookies_that_sites_set() {
     let args =
         ["fetch", &url("/login"), &url("/slow"), "--job", "j", "--cookie-jar", "jar", "--format", "none"];
     let running = world.begin(command(&world, &town, &args));
-    crate::log::wait_until("it is logged in", || host.pages().len() == 2);
-    running.kill();
     let jar = world.path("jar");
+    // The jar is written while the next page is requested.
+    crate::log::wait_until("it is logged in", || host.pages().len() == 2 && jar.exists());
+    running.kill();
     assert_eq!(std::fs::metadata(&jar).unwrap().permissions().mode() & 0o777, 0o600);
     let text = std::fs::read_to_string(&jar).unwrap();
     assert_eq!(text.lines().filter(|line| line.contains("\t")).count(), 2, "{text}");
