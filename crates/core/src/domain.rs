@@ -8,7 +8,7 @@
 use std::fmt;
 
 use smol_str::{SmolStr, format_smolstr};
-use url::{Host, Url};
+use url::{Host, Position, Url};
 
 use crate::problem::shortened;
 
@@ -40,7 +40,13 @@ impl Domain {
     /// The domain of a parsed URL, if it is `http` or `https` and has a host.
     pub fn of(url: &Url) -> Option<Self> {
         matches!(url.scheme(), "http" | "https").then_some(())?;
-        Self::new(url.host()?, url.port())
+        match (url.host()?, url.port()) {
+            // An address in a URL is written as it is here.
+            (Host::Ipv4(_), port) if port != Some(0) => {
+                Some(Self(url[Position::BeforeHost..Position::AfterPort].into()))
+            }
+            (host, port) => Self::new(host, port),
+        }
     }
 
     /// Parses the canonical text of a domain, as returned by [`Self::as_str`]; any other spelling is an error.
