@@ -17,6 +17,8 @@ use anyhow::Context;
 use comity::client;
 use comity::clock::Clock;
 use comity::config::Config;
+use comity::core::job_name::{self, NamedBy};
+use comity::core::problem::shortened;
 use comity::core::task::{JobState, JobStep};
 use comity::core::time::{Span, Timestamp};
 use comity::gate::{CloseMode, Gate};
@@ -43,7 +45,7 @@ use crate::{exit, output, setup};
 
 pub(crate) async fn run(global: &Global, fetch: Fetch) -> anyhow::Result<u8> {
     urls::check(&fetch.urls)?;
-    check_name(fetch.job.as_deref())?;
+    let new_name = check_name(fetch.job.as_deref());
     let config = setup::config(global, overrides(&fetch, None))?;
     output::log(&config.log, global);
     if stream::is_stdout(&fetch) && fetch.format.is_some_and(|format| format != Format::None) {
@@ -51,7 +53,7 @@ pub(crate) async fn run(global: &Global, fetch: Fetch) -> anyhow::Result<u8> {
     }
     let has_input = !fetch.urls.is_empty() || fetch.input.is_some() || !fetch.sitemap.is_empty();
     let listed = Listed::open(&fetch).await?;
-    let store = match has_input {
+    let store = match has_input && new_name.is_ok() {
         true => setup::open_store_for_work(&config).await?,
         // A job to resume is in a store that exists.
         false => setup::open_existing_store_for_work(&config).await?,
@@ -61,6 +63,9 @@ pub(crate) async fn run(global: &Global, fetch: Fetch) -> anyhow::Result<u8> {
         None if fetch.refresh => last_job_in(&*store, &fetch, has_input).await?,
         None => None,
     };
+    if known.is_none() {
+        new_name?;
+    }
     let fetch = Fetch { job: fetch.job.or_else(|| known.as_ref().map(|job| job.name.clone())), ..fetch };
     match &known {
         Some(job) if job.options["kind"] == SCRAPE_JOB => {
@@ -423,14 +428,12 @@ async fn check_sites(store: &dyn Store, fetch: &Fetch, transport: &Transport) ->
     if missing.is_empty() { Ok(()) } else { Err(exit::usage(missing.join("\n"))) }
 }
 
-/// Refuses names that a script passes by mistake, such as those of an unset variable.
+/// Checks the name of a job that doesn't exist yet, which may be that of an unset variable.
 fn check_name(name: Option<&str>) -> anyhow::Result<()> {
-    match name {
-        Some(name) if name.trim().is_empty() || name.contains(char::is_control) => {
-            Err(exit::usage(format!("--job = {name:?}: expected a name, without control characters")))
-        }
-        _ => Ok(()),
-    }
+    let checked = name.map_or(Ok(()), |name| job_name::check(name, NamedBy::Command));
+    checked.map_err(|expected| {
+        exit::usage(format!("--job = {:?}: expected {expected}", shortened(name.unwrap_or_default())))
+    })
 }
 
 /// A name for a job without one.
