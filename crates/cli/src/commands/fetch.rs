@@ -176,7 +176,7 @@ impl<'a> Run<'a> {
     async fn finish(self, input: Input, fetch: &Fetch) -> anyhow::Result<u8> {
         let mut signals = Signals::new()?;
         let on_bad = on_bad(fetch);
-        let filling = input.lines.is_some() || !input.sitemaps.is_empty();
+        let filling = !input.lists.is_empty() || !input.sitemaps.is_empty();
         self.pool.set_filling(filling);
         let pool = self.pool.clone();
         let working = tokio::spawn(async move { pool.run().await });
@@ -185,9 +185,9 @@ impl<'a> Run<'a> {
             if !filling {
                 return Ok(None);
             }
-            let Input { lines, sitemaps } = input;
+            let Input { lists, sitemaps } = input;
             let on_problem = Box::new(|problem: &str| output::warning(problem));
-            pool.fill_from(UrlLists { lines, on_bad, sitemaps, on_problem }).await.map(Some)
+            pool.fill_from(UrlLists { lists, on_bad, sitemaps, on_problem }).await.map(Some)
         });
         let view = JobView::new(&self.gate, &self.store, &self.job, Counts::default(), self.limits.clone());
         let mut watched = Fetching { run: &self, rows: stream::is_wanted(fetch), view };
