@@ -30,7 +30,7 @@ use comity::store::jobs::{Counts, Job, RetryFilter};
 use comity::store::tasks::TaskFilter;
 use comity::store::{Store, StoreError};
 use comity::transport::Transport;
-use serde_json::json;
+use serde_json::{Value, json};
 use url::Url;
 
 use self::input::{Input, Listed, on_bad};
@@ -74,6 +74,8 @@ pub(crate) async fn run(global: &Global, fetch: Fetch) -> anyhow::Result<u8> {
         }
         // A job that is done can take more URLs, and be refreshed.
         Some(job) if job.state == JobState::Done && (has_input || fetch.refresh) => {}
+        // After a refresh that was cancelled, there may be nothing to retry.
+        Some(job) if fetch.refresh && !has_input && is_cancelled_and_complete(&*store, job).await? => {}
         Some(job) if job.state.is_terminal() => {
             close_open_warc(job, &config);
             if job.abandoned {
@@ -127,7 +129,10 @@ impl<'a> Run<'a> {
     ) -> anyhow::Result<Self> {
         let name = fetch.job.clone().unwrap_or_else(|| new_name(Clock::new().now()));
         let patience = max_wait(fetch)?;
-        let options = options(global, fetch, known.map(|job| &job.options), request);
+        let mut options = options(global, fetch, known.map(|job| &job.options), request);
+        if known.is_some_and(|job| job.state == JobState::Done) {
+            forget_refresh(&mut options);
+        }
         let change = known.and_then(|job| Change::of(job, &options));
         change.as_ref().map_or(Ok(()), Change::check)?;
         // Credentials and other request options come first: without them the job must not start.
@@ -153,7 +158,15 @@ impl<'a> Run<'a> {
         // An earlier process may have died right after it reopened the job.
         jobs::sweep(&*store, &job, gate.clock()).await?;
         let state = (!made).then_some(job.state);
-        let skipped = store.find_job(job.name.clone()).await?.map_or(job.counts, |job| job.counts).skipped;
+        let counts = store.find_job(job.name.clone()).await?.map_or(job.counts, |job| job.counts);
+        if fetch.refresh && !made {
+            // A refresh that resumes another one is about its pages, too.
+            let pages = counts.waiting().saturating_sub(job.counts.waiting());
+            let pages = pages.max(options[report::REFRESHING].as_u64().unwrap_or(0));
+            options[report::REFRESHING] = json!(pages);
+            store.set_options(job.id, options.clone()).await?;
+        }
+        let skipped = counts.skipped;
         let what = if made { "started" } else { "resumed" };
         tracing::info!(job = job.name, store = store.location(), profile = config.profile, "job {what}");
         setup::warn_without_contact(&config);
@@ -219,6 +232,10 @@ impl<'a> Run<'a> {
             jobs::sweep(&*self.store, &job, self.gate.clock()).await?;
         }
         let job = self.store.find_job(self.job.name.clone()).await?.unwrap_or(job);
+        let mut options = job.options.clone();
+        if job.state == JobState::Done && forget_refresh(&mut options) {
+            self.store.set_options(job.id, options).await?;
+        }
         let held_back = match ended {
             StopReason::NotDueUntil(_) => {
                 waits::longest(&self.store, self.gate.rules(), self.gate.clock(), &job, seen).await?
@@ -244,6 +261,16 @@ impl<'a> Run<'a> {
         ended.print().await?;
         Ok(ended.exit_code(interrupted))
     }
+}
+
+/// Whether a cancelled job has nothing to retry.
+async fn is_cancelled_and_complete(store: &dyn Store, job: &Job) -> anyhow::Result<bool> {
+    Ok(job.state == JobState::Cancelled && !hints::can_retry(store, job, Vec::new()).await?)
+}
+
+/// Removes the note about a refresh that has ended. Returns whether there was one.
+fn forget_refresh(options: &mut Value) -> bool {
+    options.as_object_mut().is_some_and(|options| options.remove(report::REFRESHING).is_some())
 }
 
 /// The longest wait for sites that hold the run back, if it is limited.
