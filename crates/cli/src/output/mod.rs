@@ -19,8 +19,8 @@ use comity::redact;
 use serde_json::Value;
 
 pub(crate) use log::{is_json as is_json_log, log, log_of_service, set_json as set_json_log};
-pub(crate) use results::{Results, begin_rows, finish, is_piping_rows, is_stdout_broken, is_stdout_closed};
 use results::{begin_results, show, stream};
+pub(crate) use results::{Results, begin_rows, finish, is_piping_rows, is_stdout_broken, is_stdout_closed};
 use screen::Screen;
 
 /// Prints a line of a result.
