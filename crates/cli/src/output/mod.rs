@@ -19,7 +19,8 @@ use comity::redact;
 use serde_json::Value;
 
 pub(crate) use log::{is_json as is_json_log, log, log_of_service, set_json as set_json_log};
-use results::{begin_results, show, stream};
+use results::show;
+use results::stream;
 pub(crate) use results::{Results, begin_rows, finish, is_piping_rows, is_stdout_broken, is_stdout_closed};
 use screen::Screen;
 
@@ -35,7 +36,6 @@ pub(crate) fn text(text: &str) {
 
 /// Prints a JSON object on one line.
 pub(crate) fn object(value: &Value) {
-    begin_results();
     show(|stdout| writeln!(stdout, "{}", json(value)));
 }
 
@@ -69,7 +69,6 @@ fn csv_cell(cell: &str) -> String {
 
 /// Prints a result as XML. Names in it are untrusted, so control characters are written as character references.
 pub(crate) fn xml(document: &str) {
-    begin_results();
     let written: String = document
         .chars()
         .map(|c| match is_control(c) && c != '\n' {

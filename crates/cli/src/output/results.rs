@@ -9,7 +9,7 @@ use std::io::{self, ErrorKind, IsTerminal, StdoutLock, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileTypeExt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use super::{error_lines, screen, write_stderr};
 use crate::exit;
@@ -32,18 +32,6 @@ static ROWS: AtomicBool = AtomicBool::new(false);
 
 fn broken() -> Option<Broken> {
     *BROKEN.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Notes that results for programs are about to be written, without which the command is of no use. If stdout was closed
-/// from the start, that is reported like a failed write. What is only for people may vanish.
-pub(super) fn begin_results() {
-    static WAS_CLOSED: LazyLock<bool> = LazyLock::new(|| {
-        let closed_in = std::env::var(CLOSED_IN).ok();
-        closed_in.is_some_and(|process| process == std::process::id().to_string())
-    });
-    if *WAS_CLOSED {
-        mark_broken(&io::Error::other("it is closed"));
-    }
 }
 
 /// Whether stdout can't be written to any more, so that there is no point in producing more output.
@@ -91,7 +79,6 @@ pub(super) fn show(write: impl FnOnce(&mut StdoutLock<'_>) -> io::Result<()>) {
 
 /// Writes text that may be long to stdout. Unless it is a terminal, logging doesn't have to wait for a slow reader.
 pub(super) fn stream(text: &str) {
-    begin_results();
     if stdout().is_terminal() {
         return show(|stdout| stdout.write_all(text.as_bytes()));
     }
@@ -107,10 +94,6 @@ pub(crate) struct Results;
 
 impl Write for Results {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        begin_results();
-        if is_stdout_broken() {
-            return Err(io::ErrorKind::BrokenPipe.into());
-        }
         PRINTED.store(true, Ordering::Relaxed);
         checked(stdout().write(bytes))
     }
@@ -172,9 +155,6 @@ fn mark_broken(error: &io::Error) {
         write_stderr(&error_lines(&format!("could not write to standard output: {error}")));
     }
 }
-
-/// Set by `closed_stdout.c`.
-const CLOSED_IN: &str = "STDOUT_CLOSED_IN_PROCESS";
 
 #[expect(clippy::disallowed_methods, reason = "this is the only module that writes to stdout")]
 fn stdout() -> io::Stdout {
