@@ -157,6 +157,7 @@ macro_rules! __each_promise {
                 a_stopped_job_is_retried_and_one_that_is_worked_on_is_not,
                 tasks_that_are_done_can_be_fetched_again_once,
                 a_page_whose_refresh_failed_is_kept_and_refreshed_again,
+                a_cancelled_refresh_leaves_its_pages_done,
                 a_page_that_was_fetched_again_is_changed_or_the_same,
                 requests_for_robots_txt_count_for_a_task_that_fails_with_them,
                 files_are_named_in_full_before_a_job_changes_its_folder,

@@ -25,13 +25,14 @@
 //! assert_eq!(decision.reason().unwrap().to_string(), "minimum delay 1000 ms: last request 520 ms ago");
 //! ```
 //!
-//! Modules in reading order: [`time`], [`timeline`], [`problem`], [`intent`], [`domain`]; [`headers`], [`outcome`];
+//! Modules in reading order: [`time`], [`timeline`], [`problem`], [`intent`], [`domain`], [`job_name`]; [`headers`], [`outcome`];
 //! [`backoff`], [`rule`]; [`decision`], [`learn`], [`pace`], [`paces`]; [`mod@line`], [`dispatch`]; [`task`],
 //! [`retry`], [`guard`]; [`interval`], [`enqueue`], [`cadence`].
 
 // Basic types.
 pub mod domain;
 pub mod intent;
+pub mod job_name;
 pub mod problem;
 pub mod time;
 pub mod timeline;

@@ -28,7 +28,16 @@ fn is_plain(url: &Url) -> bool {
 
 /// Text that may be a URL: shortened, and without user, password and query. An ellipsis shows where a query was.
 pub fn text(text: &str) -> String {
-    shortened(masked(text).chars().filter(|c| !c.is_control() && !is_bidi_mark(*c)))
+    shortened(masked_or_mail(text).chars().filter(|c| !c.is_control() && !is_bidi_mark(*c)))
+}
+
+/// Text to show in quotes: only what can't be seen is escaped.
+pub(crate) fn escaped(text: &str) -> String {
+    let escaped = |c: char| match c {
+        '"' | '\'' | '\\' => c.to_string(),
+        c => c.escape_debug().to_string(),
+    };
+    text.chars().map(escaped).collect()
 }
 
 /// A line that should be a URL but isn't one: like [`text`], but what follows a complete URL is shown too, and white space
@@ -42,16 +51,53 @@ pub fn words(text: &str) -> String {
                 let word = part.trim_end_matches(char::is_whitespace);
                 masked(word) + &part[word.len()..]
             });
-            url(&parsed) + &rest.collect::<String>()
+            as_written(first).unwrap_or_else(|| url(&parsed)) + &rest.collect::<String>()
         }
         // What looks like several words may be a password with a space.
-        _ => masked(text),
+        _ => masked_or_mail(text),
     };
     shortened(shown.chars().filter(|c| (c.is_whitespace() || !c.is_control()) && !is_bidi_mark(*c)))
 }
 
+/// A URL without user, password and query, and otherwise exactly as it was written; `None` if it isn't clear where its
+/// host begins.
+fn as_written(text: &str) -> Option<String> {
+    let (scheme, rest) = text.split_once("://")?;
+    let is_clear =
+        matches!(scheme.to_ascii_lowercase().as_str(), "http" | "https") && !rest.starts_with(['/', '\\']);
+    let rest = is_clear.then_some(rest)?;
+    let (authority, path) = rest.split_at(rest.find(['/', '\\', '?', '#']).unwrap_or(rest.len()));
+    let host = authority.rsplit('@').next().unwrap_or_default();
+    let end = path.find(['?', '#']).unwrap_or(path.len());
+    let cut = path[end..].chars().next().map(|mark| format!("{mark}…"));
+    Some(format!("{scheme}://{host}{}{}", &path[..end], cut.unwrap_or_default()))
+}
+
 fn is_http(url: &Url) -> bool {
     matches!(url.scheme(), "http" | "https")
+}
+
+/// Like [`masked`], but mail addresses are shown if nothing in the text can be a password.
+fn masked_or_mail(text: &str) -> String {
+    let end = text.find(['?', '#']).unwrap_or(text.len());
+    let (start, query) = text.split_at(end);
+    let words = start.split(|c: char| c.is_whitespace() || matches!(c, '<' | '>' | '(' | ')' | ',' | ';'));
+    let is_mail = |word: &str| {
+        let address = strip_mailto(word);
+        address.matches('@').count() == 1 && !address.starts_with('@') && !address.contains([':', '/', '\\'])
+    };
+    let is_plain = |word: &str| is_mail(word) || !word.contains([':', '@', '/', '\\']);
+    match start.contains('@') && !query.contains('@') && words.clone().all(is_plain) {
+        true => start.to_owned() + &masked(query),
+        false => masked(text),
+    }
+}
+
+fn strip_mailto(word: &str) -> &str {
+    match word.get(..MAILTO.len()) {
+        Some(scheme) if scheme.eq_ignore_ascii_case(MAILTO) => &word[MAILTO.len()..],
+        _ => word,
+    }
 }
 
 /// Text that may be a URL, without user, password and query.
@@ -115,6 +161,7 @@ pub fn is_bidi_mark(letter: char) -> bool {
     matches!(letter, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
 }
 
+const MAILTO: &str = "mailto:";
 const TEXT_MAX: usize = 120;
 const LINE_MAX: usize = 300;
 
@@ -169,6 +216,43 @@ mod tests {
             assert_eq!(words(whole), expected, "{whole}");
         }
         assert_eq!(words(&"ü ".repeat(500)), format!("{}…", "ü ".repeat(TEXT_MAX / 2)));
+    }
+
+    /// They used to be shown as `x.org`.
+    #[test]
+    fn mail_addresses_are_shown() {
+        for (whole, expected) in [
+            ("mailto:joe@x.org", "mailto:joe@x.org"),
+            ("joe@x.org", "joe@x.org"),
+            ("see joe@x.org, or <MAILTO:jim@x.org>", "see joe@x.org, or <MAILTO:jim@x.org>"),
+            ("joe@x.org?subject=secret", "joe@x.org?…"),
+            ("me:secret@x.org", "x.org"),
+            ("me:sec ret@x.org", "x.org"),
+            ("me:secret@y joe@x.org", "x.org"),
+            ("mailto:me:secret@x.org", "x.org"),
+            ("me/secret@x.org", "x.org"),
+            ("htp://joe@x.org", "htp://x.org"),
+            ("joe@x.org?a@b", "…"),
+        ] {
+            assert_eq!(text(whole), expected, "{whole}");
+            assert_eq!(words(whole), expected, "{whole}");
+        }
+    }
+
+    /// Quotes used to be shown as `%22`.
+    #[test]
+    fn a_line_is_shown_as_it_is_in_the_file() {
+        for (whole, expected) in [
+            (r#"http://host/2,"Two, with comma""#, r#"http://host/2,"Two, with comma""#),
+            ("HTTP://Host:80/größe x", "HTTP://Host:80/größe x"),
+            ("http://me:pa@ss@host/ä\"?key=1 x", "http://host/ä\"?… x"),
+            ("http://host/#token x", "http://host/#… x"),
+            ("http:\\\\me:secret@host/a/b/c x", "http://host/a/b/c x"),
+            ("http:///me:secret@host/a x", "http://host/a x"),
+        ] {
+            assert_eq!(words(whole), expected, "{whole}");
+        }
+        assert_eq!(escaped("a\t\"b\"\\\u{1b}"), "a\\t\"b\"\\\\u{1b}");
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 use std::path::Path;
 
+use comity::core::domain::Domain;
 use comity::jobs::{URL_MAX, meant_url};
 use comity::redact;
 use url::Url;
@@ -62,7 +63,12 @@ fn problem(nth: usize, text: &str, is_file: impl Fn(&str) -> bool) -> Option<Str
     }
     match Url::parse(text) {
         Ok(url) if matches!(url.scheme(), "http" | "https") => match url.host() {
-            Some(_) => None,
+            // What `Domain` rejects can't be fetched, wherever it comes from.
+            Some(_) if Domain::of(&url).is_some() => None,
+            Some(_) if url.port() == Some(0) => {
+                Some(format!("{shown:?} can't be fetched: port 0 can't be used"))
+            }
+            Some(_) => Some(format!("{shown:?} can't be fetched: its host isn't a valid name")),
             None => Some(format!("{shown:?} isn't a URL: it has no host")),
         },
         _ if is_file(text) => Some(format!(
@@ -119,6 +125,10 @@ mod tests {
             ("ftp://example.org/a", "only http and https"),
             ("file:///etc/passwd", "only http and https"),
             ("http://", "empty host"),
+            ("http://a..b/", "\"http://a..b/\" can't be fetched: its host isn't a valid name"),
+            ("http://.a/", "its host isn't a valid name"),
+            ("http://a*b/", "its host isn't a valid name"),
+            ("http://a:0/x", "port 0 can't be used"),
             ("http://a:99999/", "invalid port number"),
             ("hello", "\"hello\" isn't a URL"),
             ("#comment", "\"#…\" isn't a URL"),

@@ -17,6 +17,8 @@ use anyhow::Context;
 use comity::client;
 use comity::clock::Clock;
 use comity::config::Config;
+use comity::core::job_name::{self, NamedBy};
+use comity::core::problem::shortened;
 use comity::core::task::{JobState, JobStep};
 use comity::core::time::{Span, Timestamp};
 use comity::gate::{CloseMode, Gate};
@@ -28,7 +30,7 @@ use comity::store::jobs::{Counts, Job, RetryFilter};
 use comity::store::tasks::TaskFilter;
 use comity::store::{Store, StoreError};
 use comity::transport::Transport;
-use serde_json::json;
+use serde_json::{Value, json};
 use url::Url;
 
 use self::input::{Input, Listed, on_bad};
@@ -43,7 +45,7 @@ use crate::{exit, output, setup};
 
 pub(crate) async fn run(global: &Global, fetch: Fetch) -> anyhow::Result<u8> {
     urls::check(&fetch.urls)?;
-    check_name(fetch.job.as_deref())?;
+    let new_name = check_name(fetch.job.as_deref());
     let config = setup::config(global, overrides(&fetch, None))?;
     output::log(&config.log, global);
     if stream::is_stdout(&fetch) && fetch.format.is_some_and(|format| format != Format::None) {
@@ -51,7 +53,7 @@ pub(crate) async fn run(global: &Global, fetch: Fetch) -> anyhow::Result<u8> {
     }
     let has_input = !fetch.urls.is_empty() || fetch.input.is_some() || !fetch.sitemap.is_empty();
     let listed = Listed::open(&fetch).await?;
-    let store = match has_input {
+    let store = match has_input && new_name.is_ok() {
         true => setup::open_store_for_work(&config).await?,
         // A job to resume is in a store that exists.
         false => setup::open_existing_store_for_work(&config).await?,
@@ -61,6 +63,9 @@ pub(crate) async fn run(global: &Global, fetch: Fetch) -> anyhow::Result<u8> {
         None if fetch.refresh => last_job_in(&*store, &fetch, has_input).await?,
         None => None,
     };
+    if known.is_none() {
+        new_name?;
+    }
     let fetch = Fetch { job: fetch.job.or_else(|| known.as_ref().map(|job| job.name.clone())), ..fetch };
     match &known {
         Some(job) if job.options["kind"] == SCRAPE_JOB => {
@@ -69,6 +74,8 @@ pub(crate) async fn run(global: &Global, fetch: Fetch) -> anyhow::Result<u8> {
         }
         // A job that is done can take more URLs, and be refreshed.
         Some(job) if job.state == JobState::Done && (has_input || fetch.refresh) => {}
+        // After a refresh that was cancelled, there may be nothing to retry.
+        Some(job) if fetch.refresh && !has_input && is_cancelled_and_complete(&*store, job).await? => {}
         Some(job) if job.state.is_terminal() => {
             close_open_warc(job, &config);
             if job.abandoned {
@@ -122,7 +129,10 @@ impl<'a> Run<'a> {
     ) -> anyhow::Result<Self> {
         let name = fetch.job.clone().unwrap_or_else(|| new_name(Clock::new().now()));
         let patience = max_wait(fetch)?;
-        let options = options(global, fetch, known.map(|job| &job.options), request);
+        let mut options = options(global, fetch, known.map(|job| &job.options), request);
+        if known.is_some_and(|job| job.state == JobState::Done) {
+            forget_refresh(&mut options);
+        }
         let change = known.and_then(|job| Change::of(job, &options));
         change.as_ref().map_or(Ok(()), Change::check)?;
         // Credentials and other request options come first: without them the job must not start.
@@ -148,7 +158,15 @@ impl<'a> Run<'a> {
         // An earlier process may have died right after it reopened the job.
         jobs::sweep(&*store, &job, gate.clock()).await?;
         let state = (!made).then_some(job.state);
-        let skipped = store.find_job(job.name.clone()).await?.map_or(job.counts, |job| job.counts).skipped;
+        let counts = store.find_job(job.name.clone()).await?.map_or(job.counts, |job| job.counts);
+        if fetch.refresh && !made {
+            // A refresh that resumes another one is about its pages, too.
+            let pages = counts.waiting().saturating_sub(job.counts.waiting());
+            let pages = pages.max(options[report::REFRESHING].as_u64().unwrap_or(0));
+            options[report::REFRESHING] = json!(pages);
+            store.set_options(job.id, options.clone()).await?;
+        }
+        let skipped = counts.skipped;
         let what = if made { "started" } else { "resumed" };
         tracing::info!(job = job.name, store = store.location(), profile = config.profile, "job {what}");
         setup::warn_without_contact(&config);
@@ -171,7 +189,7 @@ impl<'a> Run<'a> {
     async fn finish(self, input: Input, fetch: &Fetch) -> anyhow::Result<u8> {
         let mut signals = Signals::new()?;
         let on_bad = on_bad(fetch);
-        let filling = input.lines.is_some() || !input.sitemaps.is_empty();
+        let filling = !input.lists.is_empty() || !input.sitemaps.is_empty();
         self.pool.set_filling(filling);
         let pool = self.pool.clone();
         let working = tokio::spawn(async move { pool.run().await });
@@ -180,9 +198,9 @@ impl<'a> Run<'a> {
             if !filling {
                 return Ok(None);
             }
-            let Input { lines, sitemaps } = input;
+            let Input { lists, sitemaps } = input;
             let on_problem = Box::new(|problem: &str| output::warning(problem));
-            pool.fill_from(UrlLists { lines, on_bad, sitemaps, on_problem }).await.map(Some)
+            pool.fill_from(UrlLists { lists, on_bad, sitemaps, on_problem }).await.map(Some)
         });
         let view = JobView::new(&self.gate, &self.store, &self.job, Counts::default(), self.limits.clone());
         let mut watched = Fetching { run: &self, rows: stream::is_wanted(fetch), view };
@@ -214,6 +232,10 @@ impl<'a> Run<'a> {
             jobs::sweep(&*self.store, &job, self.gate.clock()).await?;
         }
         let job = self.store.find_job(self.job.name.clone()).await?.unwrap_or(job);
+        let mut options = job.options.clone();
+        if job.state == JobState::Done && forget_refresh(&mut options) {
+            self.store.set_options(job.id, options).await?;
+        }
         let held_back = match ended {
             StopReason::NotDueUntil(_) => {
                 waits::longest(&self.store, self.gate.rules(), self.gate.clock(), &job, seen).await?
@@ -239,6 +261,16 @@ impl<'a> Run<'a> {
         ended.print().await?;
         Ok(ended.exit_code(interrupted))
     }
+}
+
+/// Whether a cancelled job has nothing to retry.
+async fn is_cancelled_and_complete(store: &dyn Store, job: &Job) -> anyhow::Result<bool> {
+    Ok(job.state == JobState::Cancelled && !hints::can_retry(store, job, Vec::new()).await?)
+}
+
+/// Removes the note about a refresh that has ended. Returns whether there was one.
+fn forget_refresh(options: &mut Value) -> bool {
+    options.as_object_mut().is_some_and(|options| options.remove(report::REFRESHING).is_some())
 }
 
 /// The longest wait for sites that hold the run back, if it is limited.
@@ -423,14 +455,12 @@ async fn check_sites(store: &dyn Store, fetch: &Fetch, transport: &Transport) ->
     if missing.is_empty() { Ok(()) } else { Err(exit::usage(missing.join("\n"))) }
 }
 
-/// Refuses names that a script passes by mistake, such as those of an unset variable.
+/// Checks the name of a job that doesn't exist yet, which may be that of an unset variable.
 fn check_name(name: Option<&str>) -> anyhow::Result<()> {
-    match name {
-        Some(name) if name.trim().is_empty() || name.contains(char::is_control) => {
-            Err(exit::usage(format!("--job = {name:?}: expected a name, without control characters")))
-        }
-        _ => Ok(()),
-    }
+    let checked = name.map_or(Ok(()), |name| job_name::check(name, NamedBy::Command));
+    checked.map_err(|expected| {
+        exit::usage(format!("--job = {:?}: expected {expected}", shortened(name.unwrap_or_default())))
+    })
 }
 
 /// A name for a job without one.

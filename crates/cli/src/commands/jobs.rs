@@ -77,6 +77,7 @@ async fn show(global: &Global, store: &dyn Store, name: &str, limit: u32) -> any
     if global.json {
         let mut object = report::summary(&job, elapsed_ms(&job));
         object["options"] = options(&job);
+        object["refreshing"] = json!(report::refreshing(&job));
         object["troubles"] = tasks.iter().map(task_object).collect();
         object["more_troubles"] = json!(more);
         object["pruned"] = json!(pruned_count(store, &job).await?);
@@ -241,6 +242,8 @@ fn print_task(task: &TaskView) {
 /// The options of a job, without passwords.
 fn options(job: &Job) -> Value {
     let mut options = job.options.clone();
+    // It is part of the progress.
+    options.as_object_mut().and_then(|options| options.remove(report::REFRESHING));
     for sitemap in options.get_mut("sitemaps").and_then(Value::as_array_mut).into_iter().flatten() {
         *sitemap = json!(without_user(sitemap.as_str().unwrap_or_default()));
     }
@@ -323,6 +326,11 @@ async fn nothing_to_retry(store: &dyn Store, job: &Job) -> anyhow::Result<String
     }
     let (failed, skipped) = (thousands(counts.failed), thousands(counts.skipped));
     let mut why = match (counts.failed, counts.skipped) {
+        (0, 0) if job.state == JobState::Cancelled && counts.done > 0 => {
+            format!(
+                "job {name}: nothing to retry, nothing failed; to fetch what has changed: comity fetch --job {name} --refresh"
+            )
+        }
         (0, 0) if job.state == JobState::Cancelled => {
             format!(
                 "job {name}: nothing to retry, nothing failed; to start over, comity jobs remove {name} first"

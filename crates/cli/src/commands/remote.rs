@@ -16,6 +16,8 @@ use crate::exit;
 /// A running service.
 pub(crate) struct Remote {
     server: Url,
+    /// What named the service: the flag or the variable.
+    origin: &'static str,
     token: Option<String>,
 }
 
@@ -35,14 +37,16 @@ impl Remote {
     /// The service that `--server` or `COMITY_SERVER` names, if any.
     pub(crate) fn of(server: &Server) -> anyhow::Result<Option<Self>> {
         let Some(text) = server.server.as_deref().filter(|text| !text.is_empty()) else { return Ok(None) };
+        let is_variable = std::env::var(VARIABLE).is_ok_and(|value| value == text);
+        let origin = if is_variable { VARIABLE } else { FLAG };
         let url =
             Url::parse(text).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
         let server = url.ok_or_else(|| {
             let shown = comity::redact::text(text);
-            exit::usage(format!("--server = {shown:?}: expected a URL such as http://127.0.0.1:7878"))
+            exit::usage(format!("{origin} = {shown:?}: expected a URL such as http://127.0.0.1:7878"))
         })?;
         let token = std::env::var("COMITY_TOKEN").ok().filter(|token| !token.is_empty());
-        Ok(Some(Self { server, token }))
+        Ok(Some(Self { server, origin, token }))
     }
 
     pub(crate) async fn post(&self, path: &str, body: Value) -> anyhow::Result<Value> {
@@ -68,7 +72,10 @@ impl Remote {
     async fn ask_url(&self, url: Url, body: Option<Value>) -> anyhow::Result<Value> {
         let (server, token) = (comity::redact::url(&self.server), self.token.as_deref());
         let answered = send(&url, token, body).await;
-        let (status, text) = answered.map_err(|error| Unreachable(format!("{server}: {error}")))?;
+        let (status, text) = answered.map_err(|error| {
+            let origin = self.origin;
+            Unreachable(format!("could not reach the decision service at {server} ({origin}): {error}"))
+        })?;
         let answer = serde_json::from_str::<Value>(&text);
         let answer = answer.map_err(|_| {
             Unreachable(format!("{server}: answered {status} without JSON; is it a Comity service?"))
@@ -121,4 +128,6 @@ pub(crate) fn named(text: &str) -> Value {
     }
 }
 
+const FLAG: &str = "--server";
+const VARIABLE: &str = "COMITY_SERVER";
 const PATIENCE: Span = Span::from_secs(30);

@@ -1,6 +1,7 @@
 //! How jobs, times and ages are printed, as text and as JSON.
 
 use comity::clock::Clock;
+use comity::core::task::JobState;
 use comity::core::time::{Span, Timestamp};
 use comity::jobs::{Filled, RunCounts};
 use comity::store::jobs::Job;
@@ -43,15 +44,28 @@ pub(crate) fn this_run(counts: &RunCounts, skipped: u64, filled: Option<&Filled>
 pub(crate) fn progress(job: &Job) -> String {
     let counts = &job.counts;
     let fetched = format!("{} of {} fetched", thousands(counts.done), thousands(counts.tasks));
-    fetched
-        + &rest(&[
-            (counts.failed, "failed"),
-            (counts.skipped, "skipped"),
-            (counts.waiting(), "waiting"),
-            (counts.rate_limited, RATE_LIMITED),
-            (counts.retries, retries(counts.retries)),
-        ])
+    let rest = rest(&[
+        (counts.failed, "failed"),
+        (counts.skipped, "skipped"),
+        (counts.waiting(), "waiting"),
+        (counts.rate_limited, RATE_LIMITED),
+        (counts.retries, retries(counts.retries)),
+    ]);
+    let refresh = match refreshing(job) {
+        None => String::new(),
+        Some(1) => " (refresh of 1 page fetched before)".to_owned(),
+        Some(pages) => format!(" (refresh of {} pages fetched before)", thousands(pages)),
+    };
+    fetched + &rest + &refresh
 }
+
+/// How many pages an unfinished refresh is about; all of them were fetched before.
+pub(crate) fn refreshing(job: &Job) -> Option<u64> {
+    job.options[REFRESHING].as_u64().filter(|pages| *pages > 0 && job.state == JobState::Running)
+}
+
+/// The job option with that number.
+pub(crate) const REFRESHING: &str = "refreshing";
 
 /// The counts that are not zero, to append to another one.
 pub(crate) fn rest(counts: &[(u64, &str)]) -> String {

@@ -17,6 +17,7 @@ use comity::config::{Config, RobotsPolicy};
 use comity::core::decision::Limit;
 use comity::core::domain::Domain;
 use comity::core::intent::Intent;
+use comity::core::pace::Terms;
 use comity::core::rule::Rule;
 use comity::core::time::{Span, Timestamp};
 use comity::gate::{DomainStatus, Gate};
@@ -71,7 +72,11 @@ pub(super) struct Forecast {
 /// A domain that another process holds, as that process publishes it.
 #[derive(Debug, Clone, Copy)]
 struct HeldElsewhere {
+    /// Whether that process was asked and answered.
+    is_known: bool,
     until: Timestamp,
+    /// The minimum time between two requests.
+    spacing: Span,
     /// How many times in a row a request to it was found in flight.
     in_flight: u32,
 }
@@ -92,12 +97,17 @@ impl Forecast {
         rate: Option<f64>,
     ) -> Option<TimeLeft> {
         let now = self.clock.now();
+        let is_shared = !self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
+        // How fast other processes work on the job shows only in its counts.
+        if is_shared && rate.is_none_or(|rate| rate <= 0.0) {
+            return Some(TimeLeft::Unknown);
+        }
         let mut longest: Option<TimeLeft> = None;
         for (one, waiting) in backlog.domains().filter(|(_, waiting)| *waiting > 0) {
             let left = self.time_left_of(gate, &one.domain, waiting, one.due_at, now);
             longest = Some(longest.map_or(left, |longest| longest.or_longer(left)));
         }
-        let rest = rate.filter(|rate| *rate > 0.0 && !backlog.is_all);
+        let rest = rate.filter(|rate| *rate > 0.0 && (is_shared || !backlog.is_all));
         let rest = rest.map(|rate| Span::from_millis((backlog.waiting as f64 / rate * 1e3) as u64));
         match (longest, rest) {
             (Some(longest), Some(rest)) => Some(longest.or_longer(TimeLeft::About(rest))),
@@ -117,7 +127,9 @@ impl Forecast {
         let rule = gate.rules().rule_of(domain);
         let history = self.history.of(domain);
         let live = gate.domain_status(domain);
+        let elsewhere = if live.is_none() { self.elsewhere(domain) } else { None };
         let each = live.as_ref().map_or(rule.min_delay().max(rule.rate_delay()), |live| live.spacing);
+        let each = each.max(elsewhere.map_or(Span::ZERO, |held| held.spacing));
         let each = each.max(rule.burst().map_or(Span::ZERO, |burst| burst.window.split(burst.count.into())));
         let timeout = self.limits.transport.response_timeout(domain);
         let worst_case = |live: &DomainStatus| self.worst_case(live, &history, rule, waiting, timeout, now);
@@ -128,8 +140,8 @@ impl Forecast {
         }
         let wait = match live {
             Some(live) => live.wait,
-            None => match self.elsewhere(domain) {
-                Some(held) if held.in_flight >= SILENT_CHECKS => return TimeLeft::Unknown,
+            None => match elsewhere {
+                Some(held) if held.in_flight >= SILENT_CHECKS || !held.is_known => return TimeLeft::Unknown,
                 Some(held) => held.until.since(now),
                 None => Span::ZERO,
             },
@@ -191,41 +203,55 @@ impl Forecast {
         self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner).get(domain).copied()
     }
 
-    /// Asks other processes, in the background, how long the domains they hold will wait. The answers arrive later.
-    pub(super) fn ask_holders(&self, gate: &Gate, backlog: &[Backlog]) {
+    /// The domains of a backlog that other processes are in charge of, as far as known.
+    pub(super) fn domains_elsewhere(&self, gate: &Gate, backlog: &[Backlog]) -> Vec<Domain> {
         let others = self.history.elsewhere();
-        let wanted = backlog.iter().map(|one| &one.domain).filter(|domain| others.contains(*domain));
-        let wanted: Vec<Domain> =
-            wanted.filter(|domain| !gate.holds(domain)).take(HOLDERS_ASKED).cloned().collect();
+        // Somebody works on a lane that isn't due at any time.
+        let is_served = |one: &&Backlog| one.due_at.is_none() || others.contains(&one.domain);
+        let served = backlog.iter().filter(|one| one.waiting > 0).filter(is_served);
+        served.map(|one| &one.domain).filter(|domain| !gate.holds(domain)).cloned().collect()
+    }
+
+    /// Asks other processes, in the background, how long the domains they hold will wait, and at which pace they are
+    /// fetched. The answers arrive later.
+    pub(super) fn ask_holders(&self, gate: &Gate, mut wanted: Vec<Domain>) {
+        wanted.truncate(HOLDERS_ASKED);
         self.forget_all_but(&wanted);
-        if wanted.is_empty() {
-            return;
-        }
+        let Some(inspector) = gate.inspector().filter(|_| !wanted.is_empty()) else { return };
         let (gate, elsewhere) = (gate.clone(), self.elsewhere.clone());
         tokio::spawn(async move {
             for domain in wanted {
-                let Ok((reason, _)) = gate.peek_as_of(&domain, Intent::Fetch).await else { return };
-                let mut elsewhere = elsewhere.lock().unwrap_or_else(PoisonError::into_inner);
-                let held =
-                    elsewhere.entry(domain).or_insert(HeldElsewhere { until: Timestamp::MIN, in_flight: 0 });
+                let Ok(Some(view)) = inspector.inspect(&domain).await else { return };
+                let now = gate.clock().now();
+                let Some(status) = view.status(gate.rules(), now) else { continue };
+                let terms = Terms { rule: gate.rules().rule_of(&domain), crawl_delay: Span::ZERO };
+                let reason = view.peek(terms, Intent::Fetch, now);
                 let is_in_flight =
                     reason.is_some_and(|reason| matches!(reason.limit, Limit::InFlight { .. }));
-                *held = match is_in_flight {
-                    true => HeldElsewhere { in_flight: held.in_flight + 1, until: Timestamp::MIN },
-                    false => {
-                        let until = reason.map_or(Timestamp::MIN, |reason| reason.until);
-                        HeldElsewhere { in_flight: 0, until }
-                    }
+                let mut elsewhere = elsewhere.lock().unwrap_or_else(PoisonError::into_inner);
+                let Some(held) = elsewhere.get_mut(&domain) else { continue };
+                let (in_flight, until) = match is_in_flight {
+                    true => (held.in_flight + 1, Timestamp::MIN),
+                    false => (0, reason.map_or(Timestamp::MIN, |reason| reason.until)),
                 };
+                *held = HeldElsewhere { is_known: true, until, spacing: status.spacing, in_flight };
             }
         });
     }
 
     fn forget_all_but(&self, wanted: &[Domain]) {
-        let wanted: HashSet<&Domain> = wanted.iter().collect();
+        let all: HashSet<&Domain> = wanted.iter().collect();
         let mut elsewhere = self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner);
-        elsewhere.retain(|domain, _| wanted.contains(domain));
+        elsewhere.retain(|domain, _| all.contains(domain));
+        for domain in wanted {
+            elsewhere.entry(domain.clone()).or_insert(HeldElsewhere::UNKNOWN);
+        }
     }
+}
+
+impl HeldElsewhere {
+    /// Nothing is known yet.
+    const UNKNOWN: Self = Self { is_known: false, until: Timestamp::MIN, spacing: Span::ZERO, in_flight: 0 };
 }
 
 impl TimeLeft {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use comity::core::domain::Domain;
 use comity::core::task::JobId;
 use comity::core::time::{Span, Timestamp};
 use comity::gate::Gate;
@@ -11,6 +12,7 @@ use comity::store::jobs::{Counts, Job};
 use comity::store::status::Backlog;
 use comity::store::{Reply, Store};
 
+use super::draw::thousands;
 use super::forecast::{BacklogCounts, Forecast, Limits, Rate, TimeLeft};
 
 /// A job that is watched.
@@ -28,6 +30,8 @@ pub(crate) struct JobView {
     rate: Rate,
     /// The estimated end.
     ends_at: Option<Timestamp>,
+    /// Says which sites other processes are in charge of; empty if there are none.
+    elsewhere: String,
     /// Whether `ends_at` is an upper bound.
     is_latest: bool,
     estimated_at: Timestamp,
@@ -67,6 +71,7 @@ impl JobView {
             forecast,
             rate: Rate::default(),
             ends_at: None,
+            elsewhere: String::new(),
             is_latest: false,
             estimated_at: Timestamp::MIN,
             status: Status::default(),
@@ -100,7 +105,11 @@ impl JobView {
             rate,
             left_ms: self.ends_at.map(|ends_at| ends_at.since(now).as_millis_up()),
             left_is_most: self.is_latest,
-            note: side_work.doing,
+            note: match (side_work.doing, self.elsewhere.as_str()) {
+                (doing, "") => doing,
+                (doing, elsewhere) if doing.is_empty() => elsewhere.to_owned(),
+                (doing, elsewhere) => format!("{doing}, {elsewhere}"),
+            },
         };
         self.gate.set_work(work.clone());
         if now.since(self.status_at) >= self.status_took.times(STATUS_SHARE) {
@@ -142,12 +151,28 @@ impl JobView {
             waiting: self.counts.waiting(),
         };
         self.gate.set_backlog(counts.known());
-        self.forecast.ask_holders(&self.gate, &self.backlog);
+        let elsewhere = self.forecast.domains_elsewhere(&self.gate, counts.backlog);
+        let in_charge = in_charge(&elsewhere);
+        self.forecast.ask_holders(&self.gate, elsewhere);
         (self.ends_at, self.is_latest) = match self.forecast.time_left(&self.gate, &counts, rate) {
             Some(TimeLeft::About(left)) => (Some(now + left), false),
             Some(TimeLeft::AtMost(left)) => (Some(now + left), true),
             Some(TimeLeft::Unknown) | None => (None, false),
         };
+        self.elsewhere = in_charge;
+    }
+}
+
+/// Says that other processes are in charge of these domains.
+fn in_charge(elsewhere: &[Domain]) -> String {
+    match elsewhere {
+        [] => String::new(),
+        [domain] => format!("another process is in charge of {domain}"),
+        // Only so many are read.
+        domains if domains.len() >= LANES as usize => {
+            format!("other processes are in charge of {}+ sites", thousands(LANES.into()))
+        }
+        domains => format!("other processes are in charge of {} sites", domains.len()),
     }
 }
 

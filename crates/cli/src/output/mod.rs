@@ -226,9 +226,15 @@ pub(crate) fn end_view() {
     }
 }
 
-/// Whether to use color on stderr: it is a terminal, and `NO_COLOR` is not set.
+/// Whether to use color on stderr: it is a terminal that has colors, and `NO_COLOR` is not set.
 pub(crate) fn use_color() -> bool {
-    std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+    let is_wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    std::io::stderr().is_terminal() && !is_dumb() && is_wanted
+}
+
+/// Whether the terminal, if there is one, understands nothing but plain lines.
+pub(crate) fn is_dumb() -> bool {
+    std::env::var_os("TERM").is_none_or(|name| name.is_empty() || name == "dumb")
 }
 
 /// Whether the locale says that the terminal supports UTF-8.

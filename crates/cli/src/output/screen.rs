@@ -20,8 +20,7 @@ impl Screen {
     /// The terminal on stderr, if there is one that can be drawn on.
     pub(super) fn open() -> Option<Self> {
         let term = Term::stderr();
-        let dumb = std::env::var_os("TERM").is_none_or(|name| name == "dumb");
-        (term.is_term() && !dumb).then(|| Self { term, block: Vec::new(), columns: usize::MAX })
+        (term.is_term() && !super::is_dumb()).then(|| Self { term, block: Vec::new(), columns: usize::MAX })
     }
 
     /// The current number of rows and columns.

@@ -26,6 +26,29 @@ fn check_reserves_the_slot_and_the_next_one_has_to_wait() {
     world.run(&["check", "not a host"]).expect(2);
 }
 
+/// It used to say only that a connection was refused.
+#[test]
+fn a_service_that_is_not_running_is_named_with_its_origin() {
+    let world = World::new();
+    let server = "http://127.0.0.1:9";
+    for args in
+        [&["check", "example.org"][..], &["record", "example.org", "success"], &["explain", "example.org"]]
+    {
+        let mut by_variable = world.command(args);
+        by_variable.env("COMITY_SERVER", server);
+        let error = |origin: &str| {
+            format!(
+                "error: could not reach the decision service at {server}/ ({origin}): connection refused by 127.0.0.1:9"
+            )
+        };
+        world.begin(by_variable).wait().expect(3).says(&error("COMITY_SERVER"));
+        world.run(&[args, &["--server", server]].concat()).expect(3).says(&error("--server"));
+    }
+    let mut by_variable = world.command(&["check", "example.org"]);
+    by_variable.env("COMITY_SERVER", "nonsense");
+    world.begin(by_variable).wait().expect(2).says("COMITY_SERVER = \"nonsense\": expected a URL");
+}
+
 /// B3
 #[test]
 fn of_ten_checks_at_once_one_proceeds() {

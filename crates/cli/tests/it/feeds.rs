@@ -468,3 +468,14 @@ const HOSTILE: &str = r#"
         }
     }
 "#;
+
+/// An hour used to be exported as `60m`.
+#[test]
+fn a_cadence_of_an_hour_is_shown_as_such() {
+    let world = World::new();
+    let opml = "<opml version='2.0'><body><outline type='rss' text='A' xmlUrl='https://a.example/feed'/></body></opml>";
+    world.write("l.opml", opml);
+    world.run(&["sources", "import", "l.opml", "--cadence", "1h"]).expect(0);
+    world.run(&["sources", "list"]).expect(0).shows("  1h  ");
+    world.run(&["sources", "export"]).expect(0).shows("comityCadence=\"1h\"");
+}

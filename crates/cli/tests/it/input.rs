@@ -272,3 +272,17 @@ fn nothing_to_fetch_is_a_usage_error() {
         jobs["jobs"].as_array().unwrap().iter().map(|job| job["job"].as_str().unwrap()).collect();
     assert!(!names.contains(&"nobody"), "{names:?}");
 }
+
+/// They used to be skipped as lines of a list, with exit code 0.
+#[test]
+fn an_argument_that_cannot_be_fetched_is_rejected_before_anything_is_sent() {
+    let (world, nginx) = (World::new(), Nginx::start(""));
+    let good = format!("{}/a", nginx.url());
+    for bad in ["http://a..b/", "http://h:0/x", "http://*/", "http://%zz/", "http://x y/"] {
+        for args in [["fetch", bad, &good], ["fetch", &good, bad]] {
+            let done = world.run(&[&args[..], &QUICK].concat()).expect(2);
+            assert!(done.stderr.starts_with("error: ") && !done.stderr.contains("line 0"), "{}", done.stderr);
+        }
+    }
+    assert_eq!((nginx.log().len(), world.store().exists()), (0, false));
+}

@@ -92,3 +92,31 @@ fn jobs_that_ended_long_ago_are_removed_together() {
     world.run(&["jobs", "remove", "--state", "stopped"]).expect(2);
     world.run(&["jobs", "remove", "stopped"]).expect(0).shows("Removed job stopped with 40 URLs");
 }
+
+/// B82. The service refused such names, and the command line didn't. Jobs that have one stay usable.
+#[test]
+fn new_jobs_have_plain_names_and_older_ones_keep_theirs() {
+    let (world, site) = (World::new(), Site::start(|asked| Answer::page(asked.path)));
+    let url = |path: &str| format!("{}/{path}", site.url());
+    let quick = ["--delay", "1ms", "--robots", "ignore", "--out", "pages"];
+    let fetch =
+        |name: &str, path: &str| world.run(&[&["fetch", "--job", name, &url(path)][..], &quick].concat());
+    let long = "n".repeat(300);
+    let earlier = ["../../esc", "a/b", "..", &long];
+    for name in earlier {
+        let refused = fetch(name, "a").expect(2);
+        refused.says("--job = ");
+        refused.says("expected 1 to 200 letters, digits, spaces,");
+    }
+    assert_eq!((site.log().len(), world.store().exists()), (0, false));
+    for name in earlier {
+        fetch("earlier", "a").expect(0);
+        world.sql().execute("UPDATE jobs SET name = ?1 WHERE name = 'earlier'", [name]).unwrap();
+        world.run(&["jobs", "show", name]).expect(0);
+        assert_eq!(names(&world), [name]);
+        fetch(name, "b").expect(0);
+        assert_eq!(world.run(&["jobs", "export", name]).expect(0).objects().len(), 2, "{name}");
+        world.run(&["jobs", "remove", name]).expect(0);
+        fetch(name, "c").expect(2);
+    }
+}

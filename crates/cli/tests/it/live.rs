@@ -163,8 +163,11 @@ fn the_live_view_works_without_color_and_utf_8() {
     terminal.until("ended 130");
     // A dumb terminal gets lines.
     let (world, site) = (World::new(), closing(7));
-    let terminal = Terminal::open(&world, 100, 30, &[("TERM", "dumb")], &fetch(&world, &site, ""));
+    let terminal = Terminal::open(&world, 100, 30, &[("TERM", "dumb")], &fetch(&world, &site, "-v"));
     terminal.until("/30 pages");
+    let history = terminal.history();
+    // Its log used to have colors.
+    assert!(history.contains("INFO job started") && !history.contains('\u{1b}'), "{history:?}");
     terminal.press("C-c");
     terminal.until("ended 130");
 }

@@ -43,6 +43,20 @@ fn an_index_that_is_a_hard_link_is_refused() {
     assert_eq!((fs::read_to_string(&victim).unwrap(), site.log().len()), ("kept\n".to_owned(), 0));
 }
 
+/// B82. The page was to be saved in a folder in place of the index, and the job could never be resumed.
+#[test]
+fn a_host_may_be_named_like_the_index() {
+    let (world, proxy) = (World::new(), Site::start(|_| Answer::page("any")));
+    let proxy = proxy.url();
+    for url in ["http://index.jsonl/a", "http://INDEX.JSONL./b", "http://other.invalid/c"] {
+        let args = ["fetch", url, "--job", "one", "--out", "pages", "--proxy", &proxy];
+        world.run(&[&args[..], &QUICK].concat()).expect(0);
+    }
+    let files: Vec<PathBuf> = exported(&world, "pages");
+    assert_eq!((bodies(&files), world.rows("pages").len()), (vec!["page any\n".to_owned(); 3], 3));
+    assert!(files[0].starts_with(world.path("pages/index.jsonl_")), "{files:?}");
+}
+
 /// The files of a job's rows, as paths below `folder` unless they are named in full.
 fn exported(world: &World, folder: &str) -> Vec<PathBuf> {
     let rows = world.run(&["jobs", "export", "one"]).expect(0).objects();

@@ -109,6 +109,53 @@ fn a_stopped_refresh_resumes() {
     assert_eq!(site.log().len(), 40);
 }
 
+/// It used to say "4 of 12 fetched" although all pages were there, and `jobs cancel` skipped the others.
+#[test]
+fn a_stopped_refresh_says_how_many_pages_are_there_and_a_cancelled_one_keeps_them() {
+    let world = World::new();
+    let site = Site::start(|asked| Answer::page(asked.path).header("ETag", "\"1\""));
+    let input = world.write("list", &crate::comity::list(&site.url(), "p", 12));
+    let quick = ["--delay", "1ms", "--robots", "ignore"];
+    let first = ["fetch", "--input", input.to_str().unwrap(), "--job", "one", "--out", "pages"];
+    world.run(&[&first[..], &quick].concat()).expect(0);
+    let before = world.run(&["jobs", "export", "one"]).expect(0).objects();
+    let run = world.start(&["fetch", "--job", "one", "--refresh", "--delay", "400ms"]);
+    site.wait_for(14);
+    run.signal("INT");
+    let words = "(refresh of 12 pages fetched before)";
+    run.wait().expect(130).shows(words);
+    for command in [&["jobs", "list"][..], &["jobs", "show", "one"]] {
+        world.run(command).expect(0).shows(words);
+    }
+    let shown = world.run(&["--json", "jobs", "show", "one"]).expect(0).json();
+    assert_eq!(
+        (&shown["refreshing"], &shown["options"]["refreshing"]),
+        (&12.into(), &Value::Null),
+        "{shown}"
+    );
+    // As docs/jobs.md says: all rows that have a page.
+    let rows = world.run(&["jobs", "export", "one"]).expect(0).objects();
+    assert!(rows.iter().all(|row| row["file"].is_string() && row["bytes"].is_u64()), "{rows:#?}");
+
+    let cancelled = world.run(&["--json", "jobs", "cancel", "one"]).expect(0).json();
+    assert_eq!((&cancelled["fetched"], &cancelled["skipped"]), (&12.into(), &0.into()), "{cancelled}");
+    assert!(!world.run(&["jobs", "list"]).expect(0).stdout.contains("refresh"));
+    let done = world.run(&["jobs", "export", "one", "--state", "done"]).expect(0).objects();
+    assert_eq!(done.len(), 12);
+    for (row, before) in done.iter().zip(&before) {
+        for key in ["url", "status", "outcome", "error", "file", "bytes", "sha256", "content_type"] {
+            assert_eq!(row[key], before[key], "{key}");
+        }
+    }
+
+    world.run(&["jobs", "retry", "one"]).expect(0).shows("comity fetch --job one --refresh");
+    let asked = site.log().len();
+    let again =
+        world.run(&["--json", "fetch", "--job", "one", "--refresh", "--delay", "1ms"]).expect(0).json();
+    assert_eq!((&again["state"], &again["unchanged"]), (&"done".into(), &12.into()), "{again}");
+    assert_eq!((&again["refreshing"], site.log().len()), (&Value::Null, asked + 12));
+}
+
 /// One bad night of a site takes nothing away, and the next refresh tries again.
 #[test]
 fn a_refresh_that_fails_keeps_the_pages_fetched_before() {

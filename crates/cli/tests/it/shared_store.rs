@@ -52,6 +52,37 @@ fn two_processes_on_one_job_fetch_every_page_once() {
     assert_eq!(world.index("pages").len(), 60);
 }
 
+/// It used to show an estimate by its own rules, and no reason for being idle.
+#[test]
+fn a_process_that_joins_a_job_says_who_is_in_charge() {
+    let (world, site) = (World::new(), Site::start(|asked| Answer::page(asked.path)));
+    let input = world.write("list", &list(&site.url(), "p", 80));
+    let args = ["fetch", "--job", "one", "--robots", "ignore", "--format", "none", "--input"];
+    let first = world.start(&[&args[..], &[input.to_str().unwrap(), "--delay", "400ms"]].concat());
+    site.wait_for(2);
+    let second = world.start(&["fetch", "--job", "one", "--delay", "1ms"]);
+    let host = site.url().replace("http://", "");
+    let lines = || -> Vec<String> {
+        let said = second.said();
+        said.lines().filter(|line| line.contains("/80 pages")).map(str::to_owned).collect()
+    };
+    wait_until("a second line of progress", || lines().len() >= 2);
+    let (lines, in_charge) = (lines(), format!("another process is in charge of {host}"));
+    assert!(lines.iter().all(|line| line.contains(&in_charge)), "{lines:#?}");
+    assert!(!lines[0].contains(" left"), "nobody has answered yet: {lines:#?}");
+    // About 400 ms for each page that is left, and not the millisecond of this process.
+    let left = lines[1].split_once("about ").and_then(|(_, left)| left.split_once("s left"));
+    let left: u64 = left.map(|(left, _)| left.parse().unwrap()).unwrap_or_else(|| panic!("{lines:#?}"));
+    let waiting =
+        80 - lines[1].split_once("/80").unwrap().0.rsplit(' ').next().unwrap().parse::<u64>().unwrap();
+    assert!(left + 2 >= waiting * 2 / 5, "{left} s for {waiting} pages: {lines:#?}");
+    assert!(!first.said().contains("in charge"), "{}", first.said());
+    for running in [second, first] {
+        running.signal("INT");
+        running.wait().expect(130);
+    }
+}
+
 /// B9, B20, B22: a Retry-After that one process receives holds for the other too.
 #[test]
 fn a_429_to_one_process_stops_both() {

@@ -55,6 +55,28 @@ fn the_first_signal_finishes_what_is_in_flight() {
     }
 }
 
+/// It used to say "stopped, 1 of 1 fetched" and how to resume, and to exit with 130.
+#[test]
+fn a_signal_during_the_last_page_leaves_nothing_to_resume() {
+    for (status, code) in [(200, 0), (404, 1)] {
+        let held = Held::default();
+        let (world, hold) = (World::new(), held.clone());
+        let site = Site::start(move |_| Answer::status(status).held(&hold));
+        let args = ["--job", "one", "--robots", "ignore", "--format", "none"];
+        let running = world.start(&[&["fetch", &format!("{}/last", site.url())][..], &args].concat());
+        site.wait_for(1);
+        running.signal("INT");
+        wait_until("it finishes what is in flight", || {
+            running.said().contains("(1 request in flight; press")
+        });
+        held.release();
+        let done = running.wait().expect(code);
+        done.shows("job one: done, ");
+        assert!(!done.stderr.contains("To resume"), "{}", done.stderr);
+        assert_eq!(world.run(&["--json", "jobs", "show", "one"]).expect(0).json()["state"], "done");
+    }
+}
+
 /// A second signal doesn't wait.
 #[test]
 fn the_second_signal_quits_immediately() {

@@ -89,6 +89,27 @@ fn a_disk_that_is_full_at_the_start() {
     world.run(&["jobs", "list", "--store", &url]).expect(0).shows("No jobs yet");
 }
 
+/// B83. A little room is left, but not enough for the index of the log: SQLite calls that an I/O error.
+#[test]
+fn a_disk_that_is_almost_full() {
+    let (world, mount) = (World::new(), Mount::tmpfs("1m"));
+    let store = mount.path.join("comity.db");
+    let url = format!("sqlite:{}", store.display());
+    world.run(&["record", "example.org", "success", "--store", &url]).expect(0);
+    for left in [4, 8, 16] {
+        mount.fill_but(left);
+        let mut fetch = world.command(&["fetch", "http://127.0.0.1:9/", "--store", &url, "--format", "none"]);
+        fetch.env("COMITY_UPKEEP_PATIENCE", "1s");
+        assert_reported(world.begin(fetch).wait(), &store, "the disk is full; free some space");
+        let waiting = world.start(&["record", "example.org", "success", "--store", &url]);
+        wait_until("it reports what it waits for", || {
+            waiting.said().contains("the disk is full; waiting up to")
+        });
+        mount.free();
+        waiting.wait().expect(0);
+    }
+}
+
 /// B74
 #[test]
 fn a_disk_that_fills_up_during_a_fetch() {
@@ -384,6 +405,13 @@ impl Mount {
         let mut file = std::fs::File::create(self.path.join("ballast")).unwrap();
         while file.write_all(&[7; 1_024]).is_ok() {}
         std::thread::sleep(Duration::from_millis(1));
+    }
+
+    /// Fills the disk except for `left` KiB.
+    fn fill_but(&self, left: u64) {
+        self.fill();
+        let ballast = std::fs::File::options().write(true).open(self.path.join("ballast")).unwrap();
+        ballast.set_len(ballast.metadata().unwrap().len() - left * 1_024).unwrap();
     }
 
     fn free(&self) {

@@ -172,6 +172,67 @@ fn invalid_lines_are_counted_and_say_what_is_wrong() {
     world.run(&["fetch", &format!("{base}/d {base}/e")]).expect(2).says("argument 1 contains white space");
 }
 
+/// `url,title` used to become the URL `…/url,title`, unless the title had a space.
+#[test]
+fn a_table_is_not_a_list() {
+    let (world, site) = (World::new(), Site::start(answer));
+    let base = site.url();
+    for (separator, hint) in [(',', "cut -d, -f1)"), (';', "cut -d';' -f1)"), ('|', "cut -d'|' -f1)")] {
+        let rows = [("/1", "One"), ("/2", ""), ("/3", "Two words")];
+        let rows = rows.map(|(path, title)| format!("{base}{path}{separator}{title}\n")).concat();
+        for table in [format!("url{separator}title\n{rows}"), rows] {
+            let input = world.write("table.csv", &table);
+            let done = fetch(&world, &["--input", input.to_str().unwrap()]).expect(2);
+            done.says("table.csv: there are no URLs in it, only ");
+            done.says(&format!(
+                "\"{base}/1{separator}One\" has text after the URL, as in a table; expected one URL"
+            ));
+            done.says(hint);
+            let args = ["--json", "fetch", "--format", "none", "--job", "piped", "--input", "-"];
+            let mut piped = world.command(&args);
+            piped.stdin(std::fs::File::open(&input).unwrap());
+            world.begin(piped).wait().expect(2).says(hint);
+        }
+    }
+    assert_eq!(site.log().len(), 0);
+    // A URL on the command line comes before the header. A row without a title is a URL.
+    let table = format!("url,title\n{base}/1,One\n{base}/2,Two\n{base}/c\n");
+    let input = world.write("table.csv", &table);
+    let first = format!("{base}/0,0");
+    let done = fetch(&world, &[&first, "--input", input.to_str().unwrap()]).expect(0);
+    assert_eq!((&done.json()["invalid"], &done.json()["fetched"]), (&3.into(), &2.into()));
+    done.says("line 1: \"url,title\" is not");
+    // Commas are part of these URLs.
+    let input = world.write("list", &format!("{base}/1,2.html\n{base}/3,4.html\n"));
+    let done = fetch(&world, &["--input", input.to_str().unwrap()]).expect(0);
+    assert_eq!(done.json()["invalid"], 0);
+    let mut paths: Vec<String> = site.log().into_iter().map(|hit| hit.path).collect();
+    paths.sort();
+    assert_eq!(paths, ["/0,0", "/1,2.html", "/3,4.html", "/c"]);
+}
+
+/// They used to be shown as `x.org`, with a wrong suggestion, and with `%22`.
+#[test]
+fn invalid_lines_are_shown_as_they_are() {
+    let (world, site) = (World::new(), Site::start(answer));
+    let base = site.url();
+    let row = format!("{base}/2,\"Two, with comma\"");
+    let lines =
+        [&format!("{base}/a"), "mailto:joe@x.org", "see joe@x.org", &row, "me:hidden@x.org", "a\u{7}\tb"];
+    let input = world.write("list", &lines.join("\n"));
+    let done = fetch(&world, &["--input", input.to_str().unwrap()]).expect(0);
+    for line in [
+        "line 2: \"mailto:joe@x.org\" is not an http or https URL with a host\n",
+        "line 3: \"see joe@x.org\" is not an http or https URL with a host\n",
+        &format!("line 4: \"{row}\" has text after the URL"),
+        "line 5: \"x.org\" is not an http or https URL with a host\n",
+        "line 6: \"a\\tb\" contains a tab",
+    ] {
+        done.says(line);
+    }
+    assert!(!done.stderr.contains("hidden"), "{}", done.stderr);
+}
+
 /// A folder used to leave a job behind, which could only be removed.
 #[test]
 fn a_folder_is_not_a_list() {

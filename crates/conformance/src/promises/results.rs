@@ -6,7 +6,9 @@ use comity_core::outcome::Outcome;
 use comity_core::task::{JobId, JobState, JobStep};
 use comity_store::domains::ReleaseMode;
 use comity_store::jobs::{Counts, FailureKind, Removed, RetryFilter, RowMark, Stepped};
-use comity_store::tasks::{Attempt, Claimed, FORBIDDEN, PageFacts, RobotsAttempts, Settle, Step, TaskFilter};
+use comity_store::tasks::{
+    Attempt, Claimed, FORBIDDEN, PageFacts, RobotsAttempts, Settle, Settled, Step, TaskFilter,
+};
 
 use crate::backend::Backend;
 use crate::process::{Process, at, done, failed, ms, retry, skipped, tenure_of, urls_of};
@@ -308,6 +310,41 @@ pub(crate) async fn a_page_whose_refresh_failed_is_kept_and_refreshed_again(back
         one.step(job, JobStep::Finish, now).await;
         one.release(tenure_of(&again), b"pace", ReleaseMode::Stop, now).await;
     }
+}
+
+/// What a refresh has not requested yet when its job is cancelled is done, as before. If it was in flight, its result
+/// counts once.
+pub(crate) async fn a_cancelled_refresh_leaves_its_pages_done(backend: &dyn Backend) {
+    let (one, job, lane) = claimed(backend, 6).await;
+    for nth in 0..4 {
+        one.settle(job, tenure_of(&lane), lane.tasks[nth].id, done(), at(1)).await;
+    }
+    one.settle(job, tenure_of(&lane), lane.tasks[4].id, failed(), at(1)).await;
+    one.release(tenure_of(&lane), b"pace", ReleaseMode::Stop, at(2)).await;
+    let filter = RetryFilter { done_before: Some(at(3)), ..RetryFilter::default() };
+    assert!(matches!(one.store.reopen_job(job, filter.clone()).await.unwrap(), Stepped::Yes(_)));
+    one.sweep(job, at(3)).await;
+    let again = one.claim_one(job, at(3)).await;
+    one.settle(job, tenure_of(&again), lane.tasks[0].id, retry(at(9)), at(4)).await;
+    one.step(job, JobStep::Cancel, at(5)).await;
+    one.sweep(job, at(5)).await;
+    // One was asked for and not answered, and one never fetched.
+    let counts = Counts { tasks: 6, done: 3, failed: 1, skipped: 2, retries: 1, ..Counts::default() };
+    assert_eq!(one.counts(job).await, counts);
+    let tasks = one.store.page_tasks(job, TaskFilter::default(), None, 9).await.unwrap();
+    let kept = &tasks[1];
+    assert_eq!((kept.state.as_str(), &kept.error, kept.bytes), ("done", &None, Some(10)));
+    assert_eq!(kept.settled_at, Some(at(1)));
+    let settle = |nth: usize, step| one.settle(job, tenure_of(&again), lane.tasks[nth].id, step, at(6));
+    assert_eq!(settle(1, done()).await, Settled::Yes, "it was in flight");
+    assert_eq!(settle(1, done()).await, Settled::Fenced, "once");
+    assert_eq!(settle(2, retry(at(9))).await, Settled::Fenced, "its job has ended");
+    assert_eq!(one.counts(job).await, counts);
+    one.release(tenure_of(&again), b"pace", ReleaseMode::Stop, at(7)).await;
+    let filter = RetryFilter { done_before: Some(at(8)), ..filter };
+    assert!(matches!(one.store.reopen_job(job, filter).await.unwrap(), Stepped::Yes(_)));
+    one.sweep(job, at(8)).await;
+    assert_eq!(one.claim_one(job, at(9)).await.tasks.len(), 4, "the next refresh asks for all of them");
 }
 
 /// A page is new, has another body than before, or is the same, whether its site says so (304) or not.

@@ -119,11 +119,12 @@ impl Fields {
     /// Settings that are invalid whatever the other settings are.
     pub(super) fn out_of_range(&self) -> Vec<Problem> {
         let mut wrong = Vec::new();
-        let mut check = |key: &str, value: String, allowed: Allowed, holds: bool| {
+        let mut check = |key: &str, value: String, allowed: String, holds: bool| {
             if !holds {
-                wrong.push(Problem::new(key, value, allowed.to_string()));
+                wrong.push(Problem::new(key, value, allowed));
             }
         };
+        let is_count = |count: Option<u32>| count.is_none_or(|count| Allowed::Count.count(count));
         let spans = [
             ("min_delay", self.min_delay, Allowed::Delay),
             ("burst_window", self.burst_window, Allowed::Period),
@@ -138,26 +139,33 @@ impl Fields {
         ];
         let intent_key = |intent: Intent, key: &str| format!("intent.{intent}.{key}");
         for (key, span, allowed) in spans {
-            check(key, quoted(span), allowed, span.is_none_or(|span| allowed.span(span)));
+            check(key, quoted(span), allowed.to_string(), span.is_none_or(|span| allowed.span(span)));
         }
         for intent in Intent::ALL {
             let fields = &self.intents[intent.index()];
             let (key, delay) = (intent_key(intent, "min_delay"), fields.min_delay);
-            check(&key, quoted(delay), Allowed::Delay, delay.is_none_or(|span| Allowed::Delay.span(span)));
+            check(
+                &key,
+                quoted(delay),
+                Allowed::Delay.to_string(),
+                delay.is_none_or(|span| Allowed::Delay.span(span)),
+            );
             let (key, burst) = (intent_key(intent, "burst"), fields.burst.flatten());
-            check(&key, number(burst), Allowed::Count, burst.is_none_or(|count| Allowed::Count.count(count)));
+            check(&key, number(burst), read::count_or_none(&key), is_count(burst));
         }
-        let counts = [
-            ("burst", self.burst.flatten()),
-            ("in_flight", self.in_flight.flatten()),
-            ("learn.probe_after", self.learn.probe_after),
-        ];
-        for (key, count) in counts {
-            check(key, number(count), Allowed::Count, count.is_none_or(|count| Allowed::Count.count(count)));
+        for (key, count) in [("burst", self.burst.flatten()), ("in_flight", self.in_flight.flatten())] {
+            check(key, number(count), read::count_or_none(key), is_count(count));
         }
+        let probe_after = self.learn.probe_after;
+        check("learn.probe_after", number(probe_after), Allowed::Count.to_string(), is_count(probe_after));
         let rate = self.requests_per_second.flatten();
         let shown = rate.map(|rate| rate.to_string()).unwrap_or_default();
-        check("requests_per_second", shown, Allowed::Rate, rate.is_none_or(|rate| Allowed::Rate.rate(rate)));
+        check(
+            "requests_per_second",
+            shown,
+            read::rate_or_none(),
+            rate.is_none_or(|rate| Allowed::Rate.rate(rate)),
+        );
         wrong
     }
 

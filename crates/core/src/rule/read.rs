@@ -77,10 +77,14 @@ pub(super) fn count(key: &str, value: &Value) -> Result<Option<u32>, Problem> {
     if is_none(value) {
         return Ok(None);
     }
+    whole(key, value).map(Some).map_err(|problem| Problem { expected: count_or_none(key), ..problem })
+}
+
+/// What [`count`] accepts for a key.
+pub(super) fn count_or_none(key: &str) -> String {
     // Both words are accepted; this is the one that fits the key.
     let none = if key.ends_with("in_flight") { "unlimited" } else { "none" };
-    let expected = format!("{} or {none:?}", Allowed::Count);
-    whole(key, value).map(Some).map_err(|problem| Problem { expected, ..problem })
+    format!("{} or {none:?}", Allowed::Count)
 }
 
 /// Requests per second, or `"none"`.
@@ -91,8 +95,12 @@ pub(super) fn rate(key: &str, value: &Value) -> Result<Option<f64>, Problem> {
         Value::String(text) => text.parse().ok(),
         _ => None,
     };
-    let expected = || Problem::new(key, value, format!("{} or \"none\"", Allowed::Rate));
-    number.map(Some).ok_or_else(expected)
+    number.map(Some).ok_or_else(|| Problem::new(key, value, rate_or_none()))
+}
+
+/// What [`rate`] accepts.
+pub(super) fn rate_or_none() -> String {
+    format!("{} or \"none\"", Allowed::Rate)
 }
 
 /// One of a few words.

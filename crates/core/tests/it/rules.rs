@@ -143,6 +143,7 @@ fn all_problems_are_reported_at_once() {
     let reported = problems(json!({
         "min_delay": "fast", "burst": 0, "backof": "none", "learn": { "step": "0s", "celing": "1s" },
         "intent": { "serch": {}, "api": { "burst": -1 } }, "requests_per_second": -2, "enabled": "maybe",
+        "in_flight": 0,
     }));
     assert_eq!(
         reported,
@@ -154,8 +155,9 @@ fn all_problems_are_reported_at_once() {
             "learn.celing = \"1s\": expected a key that exists; did you mean ceiling?",
             "min_delay = \"fast\": expected a duration such as \"3s\" or \"250ms\"",
             "learn.step = \"0s\": expected a duration above zero and of at most 365d",
-            "burst = 0: expected a whole number from 1 to 10000",
-            "requests_per_second = -2: expected a number of requests per second from 0.0000001 to 1000000",
+            "burst = 0: expected a whole number from 1 to 10000 or \"none\"",
+            "in_flight = 0: expected a whole number from 1 to 10000 or \"unlimited\"",
+            "requests_per_second = -2: expected a number of requests per second from 0.0000001 to 1000000 or \"none\"",
         ]
     );
 }

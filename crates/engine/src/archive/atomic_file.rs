@@ -142,6 +142,11 @@ pub(super) fn remove_abandoned(root: &Path, folder: &str) {
     }
 }
 
+/// Whether a file with this name may be a temporary one.
+pub(super) fn is_temporary(name: &str) -> bool {
+    writer_of(name).is_some()
+}
+
 /// The process that a temporary file is named after.
 fn writer_of(name: &str) -> Option<i32> {
     let (name, suffix) = name.strip_suffix(".part")?.rsplit_once('.')?;

@@ -159,18 +159,21 @@ mod system {
         Fail,
     }
 
-    /// Explains the error if it is due to a link, because the errors of operating systems differ and are hard to
-    /// understand.
+    /// Explains the error if it is due to a link or to a file in place of a folder, because the errors of operating systems
+    /// differ and are hard to understand.
     fn explained(folder: impl std::os::fd::AsFd, name: &str, errno: Errno) -> io::Error {
         let folder: BorrowedFd<'_> = folder.as_fd();
-        let is_link = statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)
-            .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Symlink);
-        match is_link {
-            true => io::Error::new(
+        let found = statat(folder, name, AtFlags::SYMLINK_NOFOLLOW);
+        match (found.map(|found| FileType::from_raw_mode(found.st_mode)), errno) {
+            (Ok(FileType::Symlink), _) => io::Error::new(
                 io::ErrorKind::InvalidInput,
                 format!("{name} is a symbolic link; links inside the output folder are not followed"),
             ),
-            false => errno.into(),
+            (Ok(_), Errno::NOTDIR) => io::Error::new(
+                io::ErrorKind::NotADirectory,
+                format!("{name} is in the way: it isn't a folder; move it away"),
+            ),
+            _ => errno.into(),
         }
     }
 

@@ -15,9 +15,9 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::atomic_file::{PutResult, remove_abandoned};
 use super::confined::ConfinedFolder;
-use super::names::file_name;
+use super::names::{INDEX, file_name};
 use super::written_rows::WrittenRows;
-use super::{ArchiveError, AtomicFile, PageHead};
+use super::{ArchiveError, AtomicFile, PageHead, Reach};
 use crate::lock;
 use crate::results::Row;
 
@@ -65,7 +65,8 @@ impl Files {
     pub(super) fn begin(&self, head: PageHead<'_>) -> Result<Draft, ArchiveError> {
         let name = file_name(head.final_url, head.content_type);
         self.clean(name.split('/').next().unwrap_or_default());
-        let file = AtomicFile::create_in(&self.folder, &name).map_err(at(&self.folder.join(&name)))?;
+        let wrong = of_page(&self.folder, self.folder.join(&name));
+        let file = AtomicFile::create_in(&self.folder, &name).map_err(wrong)?;
         Ok(Draft { file, folder: self.folder.clone(), name })
     }
 
@@ -144,8 +145,8 @@ impl Draft {
     /// Moves the complete body to its final name; returns its path and its name inside the folder. Existing files are
     /// kept.
     pub(super) fn finish(mut self, sha256: &[u8; 32]) -> Result<(PathBuf, String), ArchiveError> {
-        let part = at(&self.file.part());
-        let name = self.put(sha256).map_err(part)?;
+        let wrong = of_page(&self.folder, self.file.part());
+        let name = self.put(sha256).map_err(wrong)?;
         Ok((self.folder.join(&name), name))
     }
 
@@ -170,9 +171,27 @@ impl Draft {
 
 fn at(path: &Path) -> impl FnOnce(io::Error) -> ArchiveError + use<> {
     let path = path.to_owned();
-    move |cause| ArchiveError { path, cause }
+    move |cause| ArchiveError { path, cause, reach: Reach::Archive }
 }
 
-const INDEX: &str = "index.jsonl";
+/// An error with the file of a page, at `path` inside `folder`.
+fn of_page(folder: &Path, path: PathBuf) -> impl FnOnce(io::Error) -> ArchiveError + use<> {
+    let folder = folder.to_owned();
+    move |cause| {
+        let is_in_the_way = matches!(
+            cause.kind(),
+            io::ErrorKind::AlreadyExists
+                | io::ErrorKind::NotADirectory
+                | io::ErrorKind::IsADirectory
+                | io::ErrorKind::InvalidFilename
+                // A symbolic link, which is not followed.
+                | io::ErrorKind::InvalidInput
+        );
+        // If the folder itself is gone, every page will fail.
+        let reach = if is_in_the_way && folder.is_dir() { Reach::Page } else { Reach::Archive };
+        ArchiveError { path, cause, reach }
+    }
+}
+
 /// The maximum number of bodies of one page whose hashes start with the same bytes.
 const SAME_HASH_MAX: u32 = 100;

@@ -80,6 +80,17 @@ pub struct ArchiveError {
     /// What is wrong.
     #[source]
     pub cause: io::Error,
+    /// What can't be stored because of it.
+    pub reach: Reach,
+}
+
+/// What can't be stored because of an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// This page only: something else is in its place, or the disk doesn't accept its name.
+    Page,
+    /// Nothing at all, such as when the disk is full.
+    Archive,
 }
 
 impl Archive {

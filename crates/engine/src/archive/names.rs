@@ -1,11 +1,17 @@
 //! The relative file name of a fetched body: `HOST/STEM-HASH.EXT`, such as `example.org/page-0123456789abcdef.html`.
 //!
 //! URLs come from strangers, so names consist only of characters known to be harmless and can't escape from their
-//! folder on any system. Nothing here touches the disk. A name can't be converted back to its URL, which has to be
-//! stored separately.
+//! folder on any system. Nor do they collide with the names that Comity itself uses there ([`is_taken`]). Nothing here
+//! touches the disk. A name can't be converted back to its URL, which has to be stored separately.
 
 use url::{Position, Url};
 use xxhash_rust::xxh3::xxh3_64;
+
+use super::atomic_file::is_temporary;
+use super::warc::is_warc_file;
+
+/// The index of a folder of pages.
+pub(super) const INDEX: &str = "index.jsonl";
 
 /// The name for a body fetched from `url` with this `content_type`: two components separated by `/`.
 ///
@@ -25,7 +31,12 @@ pub(super) fn file_name(url: &Url, content_type: Option<&str>) -> String {
         empty if empty.is_empty() => "index".to_owned(),
         stem => stem,
     };
-    format!("{}/{}", host(url), no_device(format!("{stem}-{hash:016x}.{extension}")))
+    let mut file = no_device(format!("{stem}-{hash:016x}.{extension}"));
+    if is_temporary(&file) {
+        // The file would be deleted like one that a killed process left behind.
+        file.push_str(".bin");
+    }
+    format!("{}/{file}", host(url))
 }
 
 /// The host, and the port if it isn't the default of the scheme: `example.org`, `127.0.0.1_8080`, `__1_8080`.
@@ -34,7 +45,17 @@ fn host(url: &Url) -> String {
     let port = url.port().map(|port| format!("_{port}")).unwrap_or_default();
     // Leave one byte for `no_device`.
     let name = safe(&name, HOST_MAX - port.len() - 1);
-    no_device(format!("{}{port}", if name.is_empty() { "_" } else { &name }))
+    let folder = no_device(format!("{}{port}", if name.is_empty() { "_" } else { &name }));
+    // At the end, because some of these names have only their ending in common.
+    if is_taken(&folder) { format!("{folder}_") } else { folder }
+}
+
+/// Whether Comity itself uses this name in a folder that contains pages, or may use it if that is the folder it was
+/// started in: a host may have any name, and a folder in place of such a file would stop every job.
+fn is_taken(name: &str) -> bool {
+    // On some disks, upper and lower case are the same.
+    let name = name.to_ascii_lowercase();
+    name == INDEX || OF_THE_WORKING_FOLDER.contains(&&*name) || is_warc_file(&name) || is_temporary(&name)
 }
 
 /// At most `len_max` bytes of `text` with only letters, digits, `.`, `_` and `-`, and no dot or dash at either end.
@@ -84,6 +105,9 @@ fn extension_of(content_type: &str) -> Option<&'static str> {
     known.map(|(_, extension)| *extension).or_else(suffix)
 }
 
+/// The configuration and the store, unless they are elsewhere.
+const OF_THE_WORKING_FOLDER: [&str; 6] =
+    ["comity.toml", "comity.db", "comity.db-wal", "comity.db-shm", "comity.db-journal", "comity.db-holders"];
 const HOST_MAX: usize = 100;
 const STEM_MAX: usize = 80;
 const EXTENSION_MAX: usize = 8;
@@ -192,6 +216,39 @@ mod tests {
         assert_eq!(hash("https://example.org/"), "8e2c3c2914c7cb49");
     }
 
+    /// B82. A host called `index.jsonl` got a folder in place of the index, and the job could never be resumed.
+    #[test]
+    fn names_that_comity_uses_are_avoided_and_all_others_stay() {
+        for (url, expected) in [
+            ("http://index.jsonl/ok", "index.jsonl_/ok-#.bin"),
+            ("http://INDEX.jsonl./ok", "index.jsonl_/ok-#.bin"),
+            ("http://-index.jsonl/ok", "index.jsonl_/ok-#.bin"),
+            ("http://index.jsonl:8080/ok", "index.jsonl_8080/ok-#.bin"),
+            ("http://www.index.jsonl/ok", "www.index.jsonl/ok-#.bin"),
+            ("http://news-20261119050000-00000.warc.gz/a", "news-20261119050000-00000.warc.gz_/a-#.bin"),
+            ("http://a.warc.gz.open/a", "a.warc.gz.open_/a-#.bin"),
+            ("http://index.jsonl.12-7.part/a", "index.jsonl.12-7.part_/a-#.bin"),
+            ("http://comity.db/a", "comity.db_/a-#.bin"),
+            ("http://comity.db-wal/a", "comity.db-wal_/a-#.bin"),
+            ("http://comity.toml/a", "comity.toml_/a-#.bin"),
+            ("http://comity.dbase.org/a", "comity.dbase.org/a-#.bin"),
+            ("http://a.b/index.jsonl", "a.b/index-#.jsonl"),
+            ("http://a.b/x.part", "a.b/x-#.part"),
+        ] {
+            assert_eq!(name(url, "").0, expected, "{url}");
+        }
+    }
+
+    /// A page with such a name was deleted like a temporary file that a killed process left behind.
+    #[test]
+    fn a_page_is_never_taken_for_a_temporary_file() {
+        // One URL in 1,844 has a hash without letters.
+        let urls = (0..100_000).map(|nth| format!("http://a.b/{nth}/x.2147483647.part"));
+        let names: Vec<_> = urls.map(|url| file_name(&Url::parse(&url).unwrap(), None)).collect();
+        assert!(names.iter().all(|name| !is_temporary(name.strip_prefix("a.b/").unwrap())));
+        assert!(names.iter().any(|name| name.ends_with(".part.bin")));
+    }
+
     fn check(url: &Url, content_type: Option<&str>) {
         let name = file_name(url, content_type);
         assert_eq!(name, file_name(url, content_type));
@@ -202,7 +259,17 @@ mod tests {
             assert!(!component.starts_with(['.', '-']) && !component.ends_with('.'), "{name}");
             let harmless = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
             assert!(component.bytes().all(harmless), "{name}");
+            // Whatever the case, as on some disks.
+            assert!(!is_taken(component) && !is_taken(&component.to_uppercase()), "{name}");
+            assert!(!is_temporary(component), "{name}");
         }
+    }
+
+    /// A host like those that Comity could mistake for its own files.
+    const TAKEN_HOST: &str = "[-.]{0,2}(?i:index\\.jsonl|comity\\.(db|toml)|comity\\.db-(wal|shm|journal|holders)|[a-z.]{0,3}\\.warc\\.gz(\\.open)?|[a-z.]{0,3}\\.[0-9]{1,3}-[0-9]\\.part)[.]{0,2}(:[0-9]{2,4})?";
+
+    fn host_strategy() -> impl Strategy<Value = String> {
+        prop_oneof!["[ab_.-]{1,4}", "[a-c]{1,2}:[0-9]{2}", TAKEN_HOST]
     }
 
     proptest! {
@@ -211,8 +278,8 @@ mod tests {
         #[test]
         fn no_name_escapes_from_its_folder(
             scheme in "http|https|ftp|file|data|x",
-            host in "(\\PC|[a-z0-9.:%@\\[\\]-]){0,130}",
-            path in "(\\PC|[./\\\\%:-]){0,130}",
+            host in prop_oneof!["(\\PC|[a-z0-9.:%@\\[\\]-]){0,130}", TAKEN_HOST],
+            path in prop_oneof!["(\\PC|[./\\\\%:-]){0,130}", TAKEN_HOST],
             content_type in "\\PC{0,20}|[a-z]{4}/[a-z+]{0,9};.*",
         ) {
             for text in [format!("{scheme}://{host}/{path}"), format!("{scheme}://a.b/{path}"), format!("{scheme}:{path}")] {
@@ -220,6 +287,22 @@ mod tests {
                     check(&url, Some(&content_type));
                     check(&url, None);
                 }
+            }
+        }
+
+        /// B82. Whatever a stranger supplies: no two URLs have one file, and none is, or is below, a file of ours.
+        #[test]
+        fn different_urls_get_different_names(
+            hosts in [host_strategy(), host_strategy()],
+            paths in ["[a-zA-Z./%_-]{0,20}", "[a-zA-Z./%_-]{0,20}"],
+            schemes in ["https?", "https?"],
+        ) {
+            let url = |nth: usize| Url::parse(&format!("{}://{}/{}", schemes[nth], hosts[nth], paths[nth]));
+            if let (Ok(one), Ok(other)) = (url(0), url(1)) {
+                check(&one, None);
+                // Also on a disk that doesn't distinguish upper and lower case.
+                let names = [&one, &other].map(|url| file_name(url, None).to_lowercase());
+                prop_assert_eq!(names[0] == names[1], one == other, "{} {}", one, other);
             }
         }
 

@@ -261,6 +261,8 @@ impl RobotsCache {
         let mut hops = 0;
         loop {
             let Some(host) = Domain::of(&at) else { return Ok(Tried::Never("no host".to_owned())) };
+            let robots_lead = if on.trust == Trust::Listed { RobotsLead::Listed } else { RobotsLead::Remote };
+            self.transport.requests().strip_robots_url(&mut at, robots_lead);
             let mut permit = match requester.job {
                 Some(job) => self.gate.acquire_for(job, requester.owner, &host).await?,
                 None => self.gate.acquire(&host, Intent::Fetch).await?,
@@ -275,7 +277,6 @@ impl RobotsCache {
             let wanted = Wanted::Cut(BODY_MAX as u64 + 1);
             let otherwise = if recording.is_some() { wanted } else { Wanted::Nothing };
             let mut sink = Collect::new(wanted).unless_success(otherwise);
-            let robots_lead = if on.trust == Trust::Listed { RobotsLead::Listed } else { RobotsLead::Remote };
             let (request, trust) = (Request::new(&at, on.lead), Trust::Robots(robots_lead));
             let out = Outgoing { transport: &self.transport, request, trust, recording };
             let ended = match attempt(out, &mut permit, (), &mut sink).await {

@@ -251,7 +251,12 @@ pub const KEYS: [Key; 69] = [
     key("http.first_byte_timeout", r#""30s""#, "Time limit for the first byte of a response."),
     key("http.total_timeout", r#""5m""#, "Time limit for a whole request."),
     key("http.body_max", r#""64MiB""#, "The largest response body that is accepted."),
-    key("http.header_max", r#""64KiB""#, "The largest response head (status line and headers) that is read."),
+    key(
+        "http.header_max",
+        r#""64KiB""#,
+        "The largest response head (status line and headers) that is read. Over HTTP/1.1, it may also have at most 1,000 \
+         header lines.",
+    ),
     key("http.redirects_max", "10", "Maximum redirects followed in a row."),
     key(
         "http.allow_private",

@@ -118,6 +118,24 @@ impl Claimer {
         self.end(JobStep::Finish, None).await
     }
 
+    /// Ends a job that was stopped while its last tasks were in flight: nothing is left to resume.
+    pub(super) async fn after_stop(
+        &mut self,
+        ended: Result<StopReason, StoreError>,
+    ) -> Result<StopReason, StoreError> {
+        let is_open =
+            matches!(self.inner.until, Until::Idle { .. }) || self.inner.filling.load(Ordering::Relaxed);
+        match ended {
+            Ok(StopReason::Requested) if !is_open => {
+                // If that fails, the job can still be resumed.
+                let finished = self.finish().await.ok().flatten();
+                let done = finished.filter(|ended| matches!(ended, StopReason::Job(_)));
+                Ok(done.unwrap_or(StopReason::Requested))
+            }
+            ended => ended,
+        }
+    }
+
     /// Whether no task is waiting any more, here or elsewhere, except those left for the next run.
     async fn idle(&mut self) -> Result<Option<StopReason>, StoreError> {
         let job = self.inner.store.find_job(self.inner.job.name.clone()).await?;

@@ -1,4 +1,6 @@
-//! Reads URL lists of any length into a job, line by line and in batches.
+//! Reads URL lists of any length into a job, line by line and in batches. What is a table instead is in `table`.
+
+mod table;
 
 use std::io::{self, Read};
 use std::sync::Arc;
@@ -28,8 +30,8 @@ pub(super) struct Fill {
 
 /// Where the URLs of a job come from; read in this order.
 pub struct UrlLists {
-    /// A list with one URL per line.
-    pub lines: Option<Box<dyn Read + Send>>,
+    /// Lists with one URL per line.
+    pub lists: Vec<Box<dyn Read + Send>>,
     /// Decides what to do about a line that isn't a URL.
     pub on_bad: OnBadLine,
     /// Sitemaps, or the roots of sites whose robots.txt lists sitemaps.
@@ -65,7 +67,7 @@ pub struct Filled {
 
 /// A line that isn't a URL.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("line {line}: {text:?} {why}")]
+#[error("line {line}: \"{}\" {why}", redact::escaped(text))]
 pub struct BadLine {
     /// The line number, starting at 1.
     pub line: u64,
@@ -92,7 +94,7 @@ impl Pool {
     /// that start with `#`. Dropping the future stops reading; what was read by then stays in the job.
     pub async fn fill(&self, lines: Box<dyn Read + Send>, on_bad: OnBadLine) -> Result<Filled, StoreError> {
         let lists =
-            UrlLists { lines: Some(lines), on_bad, sitemaps: Vec::new(), on_problem: Box::new(|_| {}) };
+            UrlLists { lists: vec![lines], on_bad, sitemaps: Vec::new(), on_problem: Box::new(|_| {}) };
         self.fill_from(lists).await
     }
 
@@ -112,16 +114,13 @@ impl Pool {
     }
 
     async fn read(&self, lists: UrlLists) -> Result<Filled, StoreError> {
-        let UrlLists { lines, on_bad, sitemaps, on_problem } = lists;
+        let UrlLists { lists, on_bad, sitemaps, on_problem } = lists;
         let inner = &self.0;
         let holder = inner.gate.holder().ok_or(StoreError::Closed)?;
         inner.store.note_fill(inner.job.id, holder, FillStep::Started, inner.now()).await?;
         inner.store.set_message(inner.job.id, None).await?;
         let fill = Fill { gate: inner.gate.clone(), store: inner.store.clone(), job: inner.job.id };
-        let mut filled = match lines {
-            Some(lines) => fill.read(lines, on_bad, || self.added()).await?,
-            None => Filled::default(),
-        };
+        let mut filled = fill.read(lists, on_bad, || self.added()).await?;
         if !sitemaps.is_empty() && !filled.stopped && filled.refused == 0 {
             let walked = Walk::new(inner, &fill, on_problem).run(sitemaps, || self.added()).await?;
             filled.add(walked);
@@ -181,7 +180,7 @@ impl Fill {
 
     async fn read(
         &self,
-        lines: Box<dyn Read + Send>,
+        lists: Vec<Box<dyn Read + Send>>,
         on_bad: OnBadLine,
         added: impl Fn() -> Flow,
     ) -> Result<Filled, StoreError> {
@@ -189,7 +188,7 @@ impl Fill {
         let rules = self.gate.rules().clone();
         let reader = tokio::task::spawn_blocking(move || {
             let domain_of = |url: &Url| Domain::of(url).map(|host| rules.domain(&host));
-            read_lines(lines, on_bad, domain_of, &sender)
+            read_lists(lists, on_bad, domain_of, &sender)
         });
         let mut filled = Filled::default();
         while let Some(batch) = receiver.recv().await {
@@ -216,15 +215,32 @@ impl Fill {
     }
 }
 
-/// Reads lines until the end, until asked to stop, or until an error.
-fn read_lines(
-    lines: Box<dyn Read + Send>,
+/// Reads lists until their end, until asked to stop, or until an error.
+fn read_lists(
+    lists: Vec<Box<dyn Read + Send>>,
     mut on_bad: OnBadLine,
     domain_of: impl Fn(&Url) -> Option<Domain>,
     sender: &mpsc::Sender<Vec<NewTask>>,
 ) -> Filled {
-    let mut lines = Lines::new(lines);
-    let (mut batch, mut line, mut number) = (Vec::new(), Vec::new(), 0);
+    let mut filled = Filled::default();
+    for list in lists {
+        let read = read_lines(list, &mut on_bad, &domain_of, sender);
+        filled.add(read);
+        if filled.stopped || filled.error.is_some() || sender.is_closed() {
+            break;
+        }
+    }
+    filled
+}
+
+fn read_lines(
+    list: Box<dyn Read + Send>,
+    on_bad: &mut OnBadLine,
+    domain_of: impl Fn(&Url) -> Option<Domain>,
+    sender: &mpsc::Sender<Vec<NewTask>>,
+) -> Filled {
+    let mut lines = Lines::new(list);
+    let (mut batch, mut line) = (Vec::new(), Vec::new());
     let mut filled = Filled::default();
     loop {
         // Send what was read so far before blocking for more input.
@@ -237,13 +253,13 @@ fn read_lines(
         line.clear();
         match lines.next(&mut line) {
             Ok(false) => break,
-            Ok(true) => number += 1,
+            Ok(true) => {}
             Err(cause) => {
                 filled.error = Some(cause.to_string());
                 break;
             }
         }
-        match entry(&line, number, &domain_of) {
+        match lines.entry(&line, &domain_of) {
             None => {}
             Some(Ok(task)) => batch.push(task),
             Some(Err(bad)) => {
@@ -276,11 +292,10 @@ pub fn check_list(
     lines: impl Read,
     mut on_entry: impl FnMut(Option<&BadLine>) -> Flow,
 ) -> io::Result<ListCheck> {
-    let (mut lines, mut line, mut number) = (Lines::new(lines), Vec::new(), 0);
+    let (mut lines, mut line) = (Lines::new(lines), Vec::new());
     let mut found = ListCheck::default();
     while lines.next(&mut line)? {
-        number += 1;
-        let flow = match entry(&line, number, Domain::of) {
+        let flow = match lines.entry(&line, Domain::of) {
             None => Flow::Continue,
             Some(Ok(_)) => {
                 found.urls += 1;
@@ -305,19 +320,42 @@ struct Lines<R> {
     buffer: Vec<u8>,
     from: usize,
     to: usize,
+    /// The number of lines read.
+    number: u64,
+    /// The separator of its columns, if the list is a table.
+    separator: Option<char>,
 }
 
 impl<R: Read> Lines<R> {
     fn new(source: R) -> Self {
-        Self { source, buffer: vec![0; READ], from: 0, to: 0 }
+        Self { source, buffer: vec![0; READ], from: 0, to: 0, number: 0, separator: None }
     }
 
     fn is_drained(&self) -> bool {
         self.from == self.to
     }
 
+    /// Reads until there is a line, and examines everything that was read by then.
+    fn examine(&mut self) -> io::Result<()> {
+        while self.to < self.buffer.len() {
+            let count = self.source.read(&mut self.buffer[self.to..])?;
+            let read = &self.buffer[self.to..self.to + count];
+            let is_enough = count == 0 || memchr::memchr(b'\n', read).is_some();
+            self.to += count;
+            if is_enough {
+                break;
+            }
+        }
+        self.separator = table::separator(&self.buffer[..self.to]);
+        Ok(())
+    }
+
     /// Reads one line; keeps only the beginning of lines that are longer than any URL. False at the end.
-    fn next(&mut self, line: &mut Vec<u8>) -> std::io::Result<bool> {
+    fn next(&mut self, line: &mut Vec<u8>) -> io::Result<bool> {
+        if self.number == 0 {
+            self.examine()?;
+        }
+        self.number += 1;
         let mut read = false;
         loop {
             if self.is_drained() {
@@ -340,25 +378,23 @@ impl<R: Read> Lines<R> {
             }
         }
     }
-}
 
-/// What a line of a list contains: a URL, something else, or nothing.
-fn entry(
-    line: &[u8],
-    number: u64,
-    domain_of: impl Fn(&Url) -> Option<Domain>,
-) -> Option<Result<NewTask, BadLine>> {
-    let text = String::from_utf8_lossy(line);
-    let text = text.trim().trim_start_matches('\u{feff}');
-    if text.is_empty() || text.starts_with('#') {
-        return None;
+    /// What the line that was just read contains: a URL, something else, or nothing.
+    fn entry(
+        &self,
+        line: &[u8],
+        domain_of: impl Fn(&Url) -> Option<Domain>,
+    ) -> Option<Result<NewTask, BadLine>> {
+        let text = String::from_utf8_lossy(line);
+        let text = table::entry(&text)?;
+        let task = match (std::str::from_utf8(line), self.separator) {
+            (Err(_), _) => Err("is not valid UTF-8".to_owned()),
+            (_, Some(separator)) if table::is_row(text, separator) => Err(table::why_not(separator)),
+            _ if has_more_than_a_url(text) => Err(MORE_THAN_A_URL.to_owned()),
+            _ => parse(text, domain_of),
+        };
+        Some(task.map_err(|why| BadLine { line: self.number, text: redact::words(text), why }))
     }
-    let task = match std::str::from_utf8(line) {
-        Ok(_) if has_more_than_a_url(text) => Err(MORE_THAN_A_URL.to_owned()),
-        Ok(_) => parse(text, domain_of),
-        Err(_) => Err("is not valid UTF-8".to_owned()),
-    };
-    Some(task.map_err(|why| BadLine { line: number, text: redact::words(text), why }))
 }
 
 /// Whether a complete URL is followed by white space and more, as in a table. Parsing would make it a part of the URL.

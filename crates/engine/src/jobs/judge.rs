@@ -14,7 +14,7 @@ use super::active_task::ActiveTask;
 use super::archive_error;
 use super::page::OpenPage;
 use super::settler::UnsettledGuard;
-use crate::archive::{ArchiveError, StoredPage};
+use crate::archive::{self, ArchiveError, StoredPage};
 use crate::attempt::{
     AttemptResult, Head, NOT_RESENT, Received, Redirect, body_after_redirect, may_resend, next_hop,
     provenance,
@@ -34,10 +34,15 @@ impl ActiveTask {
         let AttemptResult { received, status, answered_at, outcome, freshness, archived } = ended;
         (self.facts.fetched_at, self.headers) = (answered_at, None);
         if let Err(error) = archived {
-            return self.archive_failed(error);
+            return self.archive_failed(error, guard);
         }
         match received {
-            Received::SinkFailed(error) => self.archive_failed(error),
+            Received::SinkFailed(error) => {
+                self.note_reach(Reach::Reached);
+                self.note(&permit, outcome, status);
+                self.answered_at = answered_at;
+                self.archive_failed(error, guard);
+            }
             Received::Failed(cause) if cause.is_final() => {
                 self.note_reach(Reach::Reached);
                 // The response was larger than we accept, so a retry doesn't help; the site itself is fine.
@@ -89,7 +94,7 @@ impl ActiveTask {
             let kept = page.map_or_else(|| Ok(StoredPage::default()), OpenPage::finish);
             return match kept {
                 Ok(kept) => self.done(guard, head, kept),
-                Err(error) => self.archive_failed(error),
+                Err(error) => self.archive_failed(error, guard),
             };
         }
         match next_hop(&self.url, status, &head.headers) {
@@ -122,10 +127,18 @@ impl ActiveTask {
         self.request.as_ref().is_none_or(|request| may_resend(&request.method, outcome, cause))
     }
 
-    /// The archive can't be written: settles nothing and ends the work.
-    fn archive_failed(self: Box<Self>, error: ArchiveError) {
-        self.pool.gate.fail(archive_error(error));
-        self.release();
+    /// The page can't be saved, so it fails; if none can, settles nothing and ends the work.
+    fn archive_failed(self: Box<Self>, error: ArchiveError, guard: UnsettledGuard) {
+        match error.reach {
+            archive::Reach::Page => {
+                let error = format!("could not save the page: {error}");
+                self.settle(Step::Failed { error, status: None }, Some(guard));
+            }
+            archive::Reach::Archive => {
+                self.pool.gate.fail(archive_error(error));
+                self.release();
+            }
+        }
     }
 
     fn done(mut self: Box<Self>, guard: UnsettledGuard, head: &Head, kept: StoredPage) {

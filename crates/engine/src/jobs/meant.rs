@@ -8,12 +8,16 @@ use crate::redact;
 pub fn meant_url(text: &str) -> Option<String> {
     let is_bare = !text.contains("://") && !text.starts_with(['/', '.', '-', '#', '?']);
     let url = is_bare.then(|| Url::parse(&format!("https://{text}")).ok()).flatten()?;
+    // A mail address, or something with a password.
+    if !url.username().is_empty() || url.password().is_some() {
+        return None;
+    }
     let scheme = match url.host()? {
         Host::Domain("localhost") | Host::Ipv4(_) | Host::Ipv6(_) => "http",
         Host::Domain(name) if name.contains('.') => "https",
         Host::Domain(_) => return None,
     };
-    Some(redact::text(&format!("{scheme}://{text}")))
+    Some(redact::words(&format!("{scheme}://{text}")))
 }
 
 #[cfg(test)]
@@ -28,6 +32,10 @@ mod tests {
             ("127.0.0.1:9", Some("http://127.0.0.1:9")),
             ("www.example.org/?key=secret", Some("https://www.example.org/?…")),
             ("hello", None),
+            ("joe@x.org", None),
+            ("mailto:joe@x.org", None),
+            ("see joe@x.org", None),
+            ("example.org/@joe", Some("https://example.org/@joe")),
             ("not a.url", None),
             ("/etc/passwd.d", None),
             ("ftp://example.org/", None),

@@ -11,8 +11,7 @@
 //!   its response; `task_request`: what it sends if it isn't a plain GET
 //! - `scrape`: the extra steps for tasks that scrape an item
 //! - `settler`: commits results in batches; `rows`: writes them as rows
-//! - `fill`: reads URL lists into a job; `decoded`: lists in UTF-16 and gzip; `meant`: what a line without a URL may
-//!   have meant; `sitemaps`: adds the pages listed in sitemaps
+//! - `fill`: reads URL lists; `decoded`: UTF-16 and gzip; `meant`: what other lines may have meant; `sitemaps`: pages in them
 
 mod active_task;
 mod claimer;
@@ -341,6 +340,7 @@ impl Pool {
             }
         };
         self.shut_down(ended.is_ok()).await;
+        let ended = claimer.after_stop(ended).await;
         let written = match &ended {
             Ok(ended) => inner.last_rows(ended, began).await,
             // Missing rows are written by whoever works on the job next.

@@ -21,6 +21,7 @@ use crate::attempt::redirected_lead;
 use crate::client::{ClientError, FetchRequest, Page, Requester};
 use crate::connectors::{self, ParsedSource};
 use crate::gate::GateError;
+use crate::request::RobotsLead;
 use crate::transport::TransportError;
 use crate::{redact, robots};
 
@@ -146,7 +147,8 @@ impl<'a> Walk<'a> {
     /// The robots.txt of a site, from the shared cache.
     async fn robots(&self, root: &Url) -> Result<Vec<u8>, ReadError> {
         let Some(robots_cache) = &self.pool.robots_cache else {
-            let url = root.join("/robots.txt").map_err(|error| ReadError::Useless(error.to_string()))?;
+            let mut url = root.join("/robots.txt").map_err(|error| ReadError::Useless(error.to_string()))?;
+            self.pool.transport.requests().strip_robots_url(&mut url, RobotsLead::Listed);
             let page = self.ask(url, Lead::Listed, robots::BODY_MAX as u64).await?;
             return Ok(if page.status == 200 { page.body.to_vec() } else { Vec::new() });
         };

@@ -191,6 +191,14 @@ impl Requests {
         }
     }
 
+    /// Removes the user and password from the URL of a robots.txt, unless its site is configured with
+    /// `robots_credentials`: the transport would send those of the page.
+    pub(crate) fn strip_robots_url(&self, url: &mut Url, lead: RobotsLead) {
+        if self.is_plain || !self.site(url).gets_credentials(url, Trust::Robots(lead)) {
+            let _ = (url.set_username(""), url.set_password(None));
+        }
+    }
+
     /// The user agent for a host, if it isn't the default.
     pub(crate) fn agent(&self, host: &Domain) -> Option<&str> {
         self.job.agent.as_deref().or(self.site_of(host).agent.as_deref())

@@ -65,9 +65,10 @@ pub enum TransportError {
     /// The request was recalled before its timeout: no response for a while, and other sites were waiting.
     #[error("no response for a while, and other sites were waiting")]
     GivenUp,
-    /// The response headers exceed the limit, or announce a body that cannot exist.
+    /// The response headers exceed a limit, in bytes or in lines, or announce a body that cannot exist.
     #[error(
-        "the response headers are larger than the limit (http.header_max), or announce an impossible length"
+        "the response headers are larger than the limit (http.header_max), have more than {HEADER_LINES_MAX} lines, or \
+         announce an impossible length"
     )]
     HeadersTooLarge,
     /// The body exceeds the limit, as sent or as decoded.
@@ -290,5 +291,7 @@ fn refused(host: &str, refusal: Refusal) -> String {
     }
 }
 
+/// The maximum number of header lines over HTTP/1.1. HTTP/2 has no such limit: it counts 32 bytes more for each line.
+pub(super) const HEADER_LINES_MAX: usize = 1_000;
 /// Precedes the name of a proxy in a message.
 const PROXY: &str = "proxy ";

@@ -3,7 +3,7 @@
 use std::fs;
 use std::sync::Arc;
 
-use comity::archive::{Archive, Files, PageHead, PageWriter, StoredPage};
+use comity::archive::{Archive, Files, PageHead, PageWriter, Reach, StoredPage};
 use comity::jobs::StopReason;
 use comity::results::Row;
 use comity::store::tasks::{PageFacts, TaskView};
@@ -123,6 +123,45 @@ fn links_inside_the_folder_are_not_followed() {
     assert!(fs::symlink_metadata(&first).unwrap().is_symlink(), "the existing link is not touched");
     assert_eq!(fs::read(&victim).unwrap(), b"untouched");
     assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 1);
+}
+
+/// B82: what is in the way of one page stops only that page, and says what to do.
+#[tokio::test]
+async fn a_page_whose_path_is_taken_fails_alone() {
+    let site = Site::start(|asked: &Asked| reply(200).body(asked.path.as_str())).await;
+    let other = Site::start(|asked: &Asked| reply(200).body(asked.path.as_str())).await;
+    let folder = tempfile::tempdir().unwrap();
+    let url = Url::parse(&site.url("/one")).unwrap();
+    let host = format!("127.0.0.1_{}", url.port().unwrap());
+    fs::write(folder.path().join(&host), "an operator's file").unwrap();
+    let worker = Worker::start(QUICK).await;
+    let pool = worker.pool(Archive::Files(Files::open(folder.path()).unwrap())).await;
+    fill(&pool, &[site.url("/one"), other.url("/two"), other.url("/three")]).await;
+    assert_eq!(soon("the job", pool.run()).await.unwrap(), StopReason::Job(JobState::Done));
+    let index = index(folder.path());
+    let failed: Vec<_> = index.iter().filter(|row| row["state"] == "failed").collect();
+    assert_eq!((index.len(), failed.len()), (3, 1), "{index:?}");
+    let error = failed[0]["error"].as_str().unwrap();
+    assert!(error.starts_with("could not save the page: "), "{error}");
+    assert!(error.ends_with(&format!("{host} is in the way: it isn't a folder; move it away")), "{error}");
+    assert_eq!(fs::read_to_string(folder.path().join(host)).unwrap(), "an operator's file");
+}
+
+/// Without its folder, an archive can't save anything.
+#[test]
+fn an_archive_whose_folder_is_gone_is_not_the_fault_of_a_page() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    let archive = Archive::Files(Files::open(&out).unwrap());
+    let reach = || {
+        let url = Url::parse("http://a.example/page").unwrap();
+        archive.begin(PageHead { final_url: &url, content_type: None }).unwrap_err().reach
+    };
+    fs::write(out.join("a.example"), "").unwrap();
+    assert_eq!(reach(), Reach::Page);
+    fs::remove_dir_all(&out).unwrap();
+    fs::write(&out, "").unwrap();
+    assert_eq!(reach(), Reach::Archive);
 }
 
 #[test]

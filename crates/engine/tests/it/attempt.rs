@@ -31,14 +31,15 @@ struct SlowSite {
 }
 
 impl SlowSite {
-    async fn start(head: &'static str) -> Self {
+    async fn start(head: impl Into<String>) -> Self {
+        let head = head.into();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let (asked, go) = (Arc::<std::sync::atomic::AtomicUsize>::default(), watch::Sender::new(false));
         let (counts, goes) = (asked.clone(), go.subscribe());
         tokio::spawn(async move {
             while let Ok((mut stream, _)) = listener.accept().await {
-                let (counts, mut goes) = (counts.clone(), goes.clone());
+                let (counts, mut goes, head) = (counts.clone(), goes.clone(), head.clone());
                 tokio::spawn(async move {
                     let _ = stream.read(&mut [0; 4_096]).await;
                     counts.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
@@ -114,6 +115,30 @@ async fn headers_of_a_success_take_effect_before_its_body() {
     assert!(after <= before, "the end of the body changes nothing: {before}, then {after}");
     assert_eq!(site.asked(), 1);
     others.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
+/// B20, B82: a `Retry-After` counts however many headers precede it, and however it is written. It used to be lost, and
+/// the site was asked again much too early.
+#[tokio::test]
+async fn a_wait_among_many_headers_is_kept() {
+    for lines in [99, 101, 150, 1_000] {
+        // With the three that follow.
+        let others: String = (3..lines).map(|nth| format!("X-{nth}: y\r\n")).collect();
+        for wait in ["Retry-After: 30", "Retry-After:\r\n 30"] {
+            let site = SlowSite::start(format!("429 Too Many Requests\r\n{others}{wait}")).await;
+            let config = config("robots = \"ignore\"\n");
+            let gate = Gate::new(config.rules().clone(), Clock::new(), Events::new());
+            let client = Client::with(&config, gate.clone()).unwrap();
+            let asking = tokio::spawn({
+                let url = site.url();
+                async move { client.get(&url).await.map(|_| ()) }
+            });
+            let left = until_held(&gate, &site.host(), Intent::Fetch).await;
+            assert!(left > Span::from_secs(20) && left <= Span::from_secs(30), "{lines} lines: {left}");
+            assert_eq!(site.asked(), 1);
+            asking.abort();
+        }
+    }
 }
 
 /// B24, B67: a wiki's refusal takes effect with its headers, however long its body takes.

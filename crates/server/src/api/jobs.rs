@@ -3,6 +3,7 @@
 
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
+use comity::core::job_name::{self, NamedBy};
 use comity::core::task::{JobState, JobStep};
 use comity::event::redacted_url;
 use comity::jobs::read_url;
@@ -223,16 +224,8 @@ fn not_found() -> Problem {
 
 /// Validates the name of a new job.
 fn name(name: &str) -> Result<&str, Problem> {
-    let first = name.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());
-    let rest = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-'));
-    match first && rest && name.len() <= NAME_MAX {
-        true => Ok(name),
-        false => Err(Problem::field(
-            "name",
-            &format!("{name:?}"),
-            "1 to 200 letters, digits, \".\", \"_\" or \"-\", starting with a letter or digit",
-        )),
-    }
+    let checked = job_name::check(name, NamedBy::Service);
+    checked.map(|()| name).map_err(|expected| Problem::field("name", &format!("{name:?}"), expected))
 }
 
 /// Validates URLs and turns them into tasks.
@@ -329,7 +322,6 @@ fn worked_on_by(job: &Job) -> String {
 
 /// The methods that a task may use.
 const METHODS: [&str; 5] = ["GET", "POST", "PUT", "PATCH", "DELETE"];
-const NAME_MAX: usize = 200;
 const URLS_MAX: usize = 10_000;
 /// How many failed URLs, and how many skipped ones, are shown with a job.
 const TROUBLES_MAX: u32 = 20;

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use comity_core::decision::Outage;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use tokio::sync::oneshot;
 
@@ -103,7 +104,10 @@ fn fill(
         // The store itself is only read.
         false => match error.sqlite_error_code() {
             Some(ErrorCode::DiskFull) => refused(name, "its disk is full; no copy was written"),
-            _ => location.error(&error),
+            _ => match Location::File(part.0.clone()).error(&error).outage() {
+                Some(Outage::Full) => refused(name, "its disk is full; no copy was written"),
+                _ => location.error(&error),
+            },
         },
     };
     let size = "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size";

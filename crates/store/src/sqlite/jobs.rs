@@ -339,19 +339,32 @@ impl Tx<'_> {
         Ok(more)
     }
 
+    /// Skips tasks. Those that a refresh has not requested yet are done, as before it.
     fn skip_waiting(&self, job: i64, limit: u32, now: Timestamp) -> rusqlite::Result<usize> {
-        let sql = "UPDATE tasks SET state = 'skipped', error = ?3, settled_us = ?4 WHERE id IN (
+        // What failed in an earlier refresh has another status.
+        let has_page = "bytes IS NOT NULL AND settled_us IS NOT NULL AND coalesce(status, 0) / 100 IN (2, 3)
+            AND requests + retries + forgiven + hops = 0";
+        let sql = format!(
+            "UPDATE tasks SET error = ?3, state = iif({has_page}, 'done', 'skipped'),
+            settled_us = iif({has_page}, settled_us, ?4) WHERE id IN (
             SELECT tasks.id FROM lanes JOIN tasks ON tasks.lane_id = lanes.id AND tasks.state = 'waiting'
-            WHERE lanes.job_id = ?1 LIMIT ?2)";
-        let skipped = self.sql.prepare_cached(sql)?.execute(params![job, limit, JOB_ENDED, us(now)])?;
-        let sql = "UPDATE jobs SET skipped = skipped + ?2 WHERE id = ?1";
-        self.sql.prepare_cached(sql)?.execute(params![job, skipped as i64])?;
+            WHERE lanes.job_id = ?1 LIMIT ?2) RETURNING state = 'done'"
+        );
+        let ended = params![job, limit, JOB_ENDED, us(now)];
+        let ended: Vec<bool> = self
+            .sql
+            .prepare_cached(&sql)?
+            .query_map(ended, |row| row.get(0))?
+            .collect::<rusqlite::Result<_>>()?;
+        let done = ended.iter().filter(|is_done| **is_done).count();
+        let sql = "UPDATE jobs SET skipped = skipped + ?2, done = done + ?3 WHERE id = ?1";
+        self.sql.prepare_cached(sql)?.execute([job, (ended.len() - done) as i64, done as i64])?;
         self.sql
             .prepare_cached(
                 "UPDATE lanes SET due_us = NULL WHERE job_id = ?1 AND holder IS NULL AND due_us IS NOT NULL",
             )?
             .execute([job])?;
-        Ok(skipped)
+        Ok(ended.len())
     }
 
     fn job_where(

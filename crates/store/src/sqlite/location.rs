@@ -30,13 +30,14 @@ impl Location {
 
     /// Turns an SQLite error into a store error.
     pub(super) fn error(&self, error: &rusqlite::Error) -> StoreError {
+        if error.sqlite_error_code() == Some(ErrorCode::SystemIoFailure) && self.is_disk_full() {
+            return self.outage(Outage::Full, DISK_FULL);
+        }
         let what = match error.sqlite_error_code() {
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
                 "locked by another program; stop that program, or wait until it is done".to_owned()
             }
-            Some(ErrorCode::DiskFull) => {
-                "the disk is full; free some space and start again; nothing is lost".to_owned()
-            }
+            Some(ErrorCode::DiskFull) => DISK_FULL.to_owned(),
             Some(ErrorCode::ReadOnly) => {
                 "is not writable; check the permissions of the file and its folder".to_owned()
             }
@@ -63,6 +64,29 @@ impl Location {
             None => self.unavailable(what),
         }
     }
+}
+
+impl Location {
+    /// Whether the disk of the database has (almost) no room left. SQLite has several errors for that: not only a full
+    /// disk, but also I/O errors, such as those of the index of its log.
+    fn is_disk_full(&self) -> bool {
+        let Self::File(path) = self else { return false };
+        let path = super::opening::real(path);
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        room(folder.unwrap_or(Path::new("."))).is_some_and(|room| room < ROOM_MIN)
+    }
+}
+
+/// How many bytes the disk of a folder has left for this user.
+#[cfg(unix)]
+fn room(folder: &Path) -> Option<u64> {
+    let found = rustix::fs::statvfs(folder).ok()?;
+    Some(found.f_bavail.saturating_mul(found.f_frsize))
+}
+
+#[cfg(not(unix))]
+fn room(_: &Path) -> Option<u64> {
+    None
 }
 
 /// Why a request was rejected. A value that can't be read was damaged: nothing writes such values.
@@ -149,5 +173,9 @@ impl fmt::Display for Location {
     }
 }
 
+const DISK_FULL: &str = "the disk is full; free some space and start again; nothing is lost";
+/// With less room than this, in bytes, an I/O error means that the disk is full. The index of the log alone grows by
+/// 32 KiB at a time.
+const ROOM_MIN: u64 = 128 << 10;
 const EMFILE: i32 = 24;
 const ENFILE: i32 = 23;

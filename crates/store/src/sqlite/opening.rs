@@ -34,6 +34,13 @@ pub(super) fn connect(
         let gone = "is gone; put it back, or mount its volume; a store that was in use is never recreated";
         return Err(location.outage(Outage::Gone, gone));
     }
+    if let Some(what) = special_file(&file) {
+        // A store that was in use may be put back.
+        return Err(match known {
+            Some(_) => location.outage(Outage::Unreadable, what),
+            None => location.unavailable(what),
+        });
+    }
     create_database(&file, location)?;
     refuse_second_name(path, location)?;
     refuse_without_log(path, location)?;
@@ -112,6 +119,16 @@ fn create_database(path: &Path, location: &Location) -> Result<(), StoreError> {
     // If this fails, SQLite cannot open the file either and reports why.
     let _ = files::create(path);
     Ok(())
+}
+
+/// Why a database can't be at `path`, if something other than a file is there. SQLite would take a device for an empty
+/// database, and create its journal next to it.
+fn special_file(path: &Path) -> Option<&'static str> {
+    let found = std::fs::metadata(path).ok().filter(|found| !found.is_file())?;
+    Some(match found.is_dir() {
+        true => "could not be opened: it is a folder; name a file in it",
+        false => "could not be opened: it is a device, a pipe or a socket; name a file",
+    })
 }
 
 /// Refuses a database with several hard links: a process that opens it under another name has another log, does not see

@@ -219,7 +219,8 @@ fn view_of(row: &Row<'_>) -> rusqlite::Result<TaskView> {
         url: row.get(1)?,
         state,
         status: row.get(3)?,
-        error: error_of(row, 4)?,
+        // That of a page whose refresh was cancelled only says so.
+        error: error_of(row, 4)?.filter(|_| !is_done),
         settled_at: micros(5)?.map(at),
         attempts: row.get(6)?,
         started_at: micros(7)?.map(at),

@@ -70,7 +70,7 @@ impl Tx<'_> {
         self.sql.prepare_cached(sql)?.query_row(held, |row| row.get(0)).optional()
     }
 
-    /// Writes the result of one task; false if it is no longer waiting, nor was skipped while it was in flight.
+    /// Writes the result of one task; false if it is no longer waiting, nor ended with its job while it was in flight.
     fn settle_one(
         &mut self,
         lane: i64,
@@ -80,16 +80,16 @@ impl Tx<'_> {
     ) -> rusqlite::Result<bool> {
         let id = settle.task.0 as i64;
         // A task that moved to another domain belongs to another holder.
-        let sql = "SELECT item_id, requests, state = 'skipped' FROM tasks
+        let sql = "SELECT item_id, requests, state = 'skipped', state = 'done' FROM tasks
             WHERE id = ?1 AND job_id = ?2 AND lane_id = ?3 AND (state = 'waiting'
-                OR state = 'skipped' AND error = ?4 AND item_id IS NULL)";
+                OR state IN ('skipped', 'done') AND error = ?4 AND item_id IS NULL)";
         let mut statement = self.sql.prepare_cached(sql)?;
         let row = params![id, settle.job.0 as i64, lane, JOB_ENDED];
-        let row = statement.query_row(row, |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)));
-        let row: Option<(Option<i64>, i64, bool)> = row.optional()?;
-        let Some((item, requests, was_skipped)) = row else { return Ok(false) };
+        let row = statement.query_row(row, |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)));
+        let row: Option<(Option<i64>, i64, bool, bool)> = row.optional()?;
+        let Some((item, requests, was_skipped, was_done)) = row else { return Ok(false) };
         drop(statement);
-        if was_skipped && !matches!(settle.step, Step::Done { .. } | Step::Failed { .. }) {
+        if (was_skipped || was_done) && !matches!(settle.step, Step::Done { .. } | Step::Failed { .. }) {
             return Ok(false);
         }
         let last = settle.attempts.last();
@@ -158,6 +158,7 @@ impl Tx<'_> {
         }
         tally.count(settle);
         tally.skipped -= i64::from(was_skipped);
+        tally.done -= i64::from(was_done);
         if let Some(item) = item {
             self.settle_item(item, settle, now)?;
         }

@@ -24,6 +24,27 @@ fn a_store_is_private_from_the_moment_it_exists() {
     }
 }
 
+/// A journal used to be left next to a device, and the device was closed to other users.
+#[tokio::test]
+async fn what_is_not_a_file_is_refused_and_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let (null, pipe, socket) =
+        (folder.path().join("null"), folder.path().join("pipe"), folder.path().join("socket"));
+    std::os::unix::fs::symlink("/dev/null", &null).unwrap();
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    for path in [Path::new("/dev/null"), Path::new("/dev/full"), &null, &pipe, &socket] {
+        let mode = || std::fs::metadata(path).unwrap().mode();
+        let before = mode();
+        let error = comity_store::open(&format!("sqlite:{}", path.display())).err().unwrap().to_string();
+        let expected = "could not be opened: it is a device, a pipe or a socket; name a file";
+        assert_eq!(error, format!("{}: {expected}", path.display()));
+        assert_eq!(mode(), before);
+    }
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 3, "nothing is left behind");
+    assert!(["/dev/null-journal", "/dev/null-holders"].iter().all(|left| !Path::new(left).exists()));
+}
+
 /// Runs in the process with another umask.
 #[ignore = "started by a_store_is_private_from_the_moment_it_exists"]
 #[tokio::test]

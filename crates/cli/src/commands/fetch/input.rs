@@ -19,7 +19,7 @@ use crate::{exit, output};
 
 /// Where the job's URLs come from.
 pub(super) struct Input {
-    pub(super) lines: Option<Lines>,
+    pub(super) lists: Vec<Lines>,
     pub(super) sitemaps: Vec<Url>,
 }
 
@@ -86,12 +86,8 @@ impl Listed {
             _ => None,
         };
         let urls = (!fetch.urls.is_empty()).then(|| Cursor::new(fetch.urls.join("\n") + "\n"));
-        let lines: Option<Lines> = match (urls, list) {
-            (Some(urls), Some(list)) => Some(Box::new(urls.chain(list))),
-            (Some(urls), None) => Some(Box::new(urls)),
-            (None, list) => list,
-        };
-        Ok(Input { lines, sitemaps })
+        let urls = urls.map(|urls| Box::new(urls) as Lines);
+        Ok(Input { lists: urls.into_iter().chain(list).collect(), sitemaps })
     }
 }
 
@@ -177,10 +173,9 @@ fn check(lines: impl Read, extent: Extent) -> io::Result<Found> {
 
 /// Reports invalid lines while a list is read. With `--strict`, the first one ends the reading.
 pub(super) fn on_bad(fetch: &Fetch) -> OnBadLine {
-    let (strict, arguments, mut print) = (fetch.strict, fetch.urls.len() as u64, printer());
+    let (strict, mut print) = (fetch.strict, printer());
     Box::new(move |bad| {
-        // The URLs from the command line come before the first line.
-        print(&BadLine { line: bad.line.saturating_sub(arguments), ..bad.clone() });
+        print(bad);
         if strict { Flow::Stop } else { Flow::Continue }
     })
 }

@@ -20,7 +20,7 @@ use comity::store::sources::{Kind, NewSource, Source};
 use serde_json::{Map, Value, json};
 use url::Url;
 
-use super::{parse, remark};
+use super::{parse, remark, view};
 use crate::args::{Global, ListFormat, SourcesImport};
 use crate::{exit, output, setup};
 
@@ -221,7 +221,7 @@ fn listed(source: &Source) -> ExportedSource {
         lead: source.lead,
         html_url: config.get(HTML_URL).and_then(Value::as_str).map(without_user),
         folder: folder.filter_map(Value::as_str).map(Arc::from).collect(),
-        cadence: cadence.map(|cadence| cadence.every().to_string()),
+        cadence: cadence.map(|cadence| view::exact(cadence.every())),
         min_interval: match source.interval {
             SourceInterval::Default => None,
             SourceInterval::Off => Some("0".to_owned()),

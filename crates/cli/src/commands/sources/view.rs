@@ -86,7 +86,16 @@ pub(super) fn every(source: &Source) -> String {
 pub(super) fn span(every: Span) -> String {
     match every.as_micros() {
         0..1_000_000 => every.to_string(),
-        micros => Span::from_millis((micros + 500) / 1_000).to_string(),
+        micros => exact(Span::from_millis((micros + 500) / 1_000)),
+    }
+}
+
+/// A cadence, exactly. An hour is `1h`, and not `60m` as in configuration files.
+pub(super) fn exact(every: Span) -> String {
+    match every.as_micros() {
+        HOUR => "1h".to_owned(),
+        DAY => "1d".to_owned(),
+        _ => every.to_string(),
     }
 }
 
@@ -146,4 +155,31 @@ pub(super) fn json_or_text(text: &str) -> Value {
         }
     }
     value
+}
+
+/// Microseconds.
+const HOUR: u64 = 3_600_000_000;
+const DAY: u64 = 24 * HOUR;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An hour used to be `60m`.
+    #[test]
+    fn hours_and_days_are_shown_as_such() {
+        for (every, shown) in [
+            ("1h", "1h"),
+            ("60m", "1h"),
+            ("24h", "1d"),
+            ("36h", "36h"),
+            ("7d", "7d"),
+            ("90m", "90m"),
+            ("60s", "60s"),
+            ("1h 1ms", "3600.001s"),
+            ("250ms", "250ms"),
+        ] {
+            assert_eq!(span(Span::parse(every).unwrap()), shown);
+        }
+    }
 }

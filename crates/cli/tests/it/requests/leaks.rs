@@ -3,8 +3,8 @@
 use crate::comity::World;
 use crate::log::wait_until;
 
-use super::hosts::{Speech, Town, moved, ok};
-use super::{CANARY, assert_nowhere, command, fetch};
+use super::hosts::{Host, Received, Speech, Town, moved, ok};
+use super::{CANARY, assert_nowhere, base64, command, fetch};
 
 const GIVEN: [&str; 6] = ["-H", "X-Key: ${KEY}", "--cookie", "c=${KEY}", "--auth-bearer-env", "KEY"];
 
@@ -142,4 +142,33 @@ fn a_redirect_between_two_listed_hosts_survives_a_kill() {
     assert_eq!(first.pages().len(), 1, "it resumes at the second host");
     assert!(second.pages().iter().all(|page| page.has(&format!("x-key: {CANARY}"))));
     assert_nowhere(&world, &[]);
+}
+
+/// B86: robots.txt is fetched without the user and password of the page, unless the site's section says otherwise.
+#[test]
+fn credentials_in_a_url_are_not_sent_with_robots_txt() {
+    let (world, town) = (World::new(), Town::new());
+    let moves = |request: &Received, _| match request.path.as_str() {
+        "/robots.txt" => moved(302, "/moved/robots.txt"),
+        _ => ok(),
+    };
+    let (plain, source, wanted) =
+        (town.host(Speech::Plain, moves), town.host(Speech::Plain, moves), town.host(Speech::Plain, moves));
+    let port = wanted.address.port();
+    let section = format!("[domains.\"127.0.0.1:{port}\".request]\nrobots_credentials = true\n");
+    world.write("comity.toml", &section);
+    let with_user = |host: &Host| host.url(&format!("me:{CANARY}@127.0.0.1"), "/page");
+    fetch(&world, &town, &[&with_user(&plain), &with_user(&wanted), "--format", "none"]).expect(0);
+    // It need not be a feed.
+    world.run(&["sources", "add", &with_user(&source)]);
+    let sent = format!("authorization: Basic {}", base64(&format!("me:{CANARY}")));
+    for (host, with_robots) in [(&plain, false), (&source, false), (&wanted, true)] {
+        let requests = host.received();
+        for path in ["/robots.txt", "/moved/robots.txt", "/page"] {
+            let request = requests.iter().find(|request| request.path == path).expect(path);
+            let expected = with_robots || path == "/page";
+            assert_eq!(request.has(&sent), expected, "{}", request.head);
+            assert!(expected || !request.head.contains("authorization"), "{}", request.head);
+        }
+    }
 }

@@ -37,7 +37,8 @@ use self::known_payloads::{KnownPayloads, Original};
 use self::record::{Header, Id};
 use self::spool::Spool;
 use self::volume::Volumes;
-use super::{ArchiveError, names};
+pub(super) use self::volume::is_warc_file;
+use super::{ArchiveError, Reach, names};
 use crate::clock::Clock;
 use crate::config::{Config, RobotsPolicy};
 use crate::transport::{Phase, TransportError, Witness};
@@ -276,7 +277,7 @@ fn about(job: &str, config: &Config) -> String {
 
 fn at(path: &Path) -> impl FnOnce(io::Error) -> ArchiveError + use<> {
     let path = path.to_owned();
-    move |cause| ArchiveError { path, cause }
+    move |cause| ArchiveError { path, cause, reach: Reach::Archive }
 }
 
 const SAME_PAYLOAD: &str = "http://netpreserve.org/warc/1.1/revisit/identical-payload-digest";

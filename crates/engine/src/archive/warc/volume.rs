@@ -41,6 +41,11 @@ struct Volume {
     path: PathBuf,
 }
 
+/// Whether a file with this name may be a WARC file, finished or being written.
+pub(in crate::archive) fn is_warc_file(name: &str) -> bool {
+    name.strip_suffix(OPEN).unwrap_or(name).ends_with(EXTENSION)
+}
+
 impl Volumes {
     pub(super) fn new(folder: PathBuf, stem: String, about: String, file_max: u64, clock: Clock) -> Self {
         Self { folder, stem, about, file_max, clock, begun: 0, open: None, is_closed: false }

@@ -60,7 +60,7 @@ COMITY_JOB_CONCURRENCY = "x": expected a whole number from 1 to 10000
 COMITY_STORE = "postgre://user:***@host/db": expected "sqlite:FILE" or "memory:"
 comity.toml:10: domains."eia.gov".learn.stepp = "1s": expected a key that exists; did you mean step?
 comity.toml:11: domains."a b" = {…}: expected a host such as "reuters.com" or a wildcard such as "*.example.org"
-comity.toml:14: domains."Example.org".burst = 0: expected a whole number from 1 to 10000
+comity.toml:14: domains."Example.org".burst = 0: expected a whole number from 1 to 10000 or "none"
 comity.toml:15: domains."www.example.org" = 3: expected a table
 comity.toml:15: domains."www.example.org" = 3: expected one table per site; "Example.org" is the same site
 comity.toml:17: http.allow_private = […]: expected hosts, addresses and networks such as ["intranet.example", "10.0.0.0/8"]; "10.0.0.1/8" is none of them
@@ -208,12 +208,12 @@ fn a_host_without_quotes_gets_a_hint() {
     );
     let expected = [
         hint(1, "example.com", "example.com"),
-        "comity.toml:2: domains.example.com.burst = 0: expected a whole number from 1 to 10000".to_owned(),
+        "comity.toml:2: domains.example.com.burst = 0: expected a whole number from 1 to 10000 or \"none\"".to_owned(),
         hint(3, "example.org", "example.org"),
         "comity.toml:4: domains.example.org.request.bearer_env = \"***\": expected the name of a variable such as \
          \"API_TOKEN\", not the secret itself"
             .to_owned(),
-        "comity.toml:6: domains.\"localhost\".burst = 0: expected a whole number from 1 to 10000".to_owned(),
+        "comity.toml:6: domains.\"localhost\".burst = 0: expected a whole number from 1 to 10000 or \"none\"".to_owned(),
     ];
     assert_eq!(message, expected.join("\n"));
     let message = of_env("COMITY_DOMAINS", "{ example.com = { burst = 2 } }").unwrap_err();

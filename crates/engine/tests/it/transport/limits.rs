@@ -175,6 +175,44 @@ async fn headers_over_the_limit_are_refused_even_if_they_never_end() {
     }
 }
 
+/// More than 100 lines used to be unreadable, however small they were.
+#[tokio::test]
+async fn a_thousand_header_lines_are_read_and_no_more() {
+    for (lines, readable) in [(101, true), (150, true), (1_000, true), (1_001, false)] {
+        // `answer` adds one.
+        let others: String = (2..lines).map(|nth| format!("x-{nth}: y\r\n")).collect();
+        let server = Server::answering(answer(&format!("{others}retry-after: 20\r\n"), b"")).await;
+        match get(&transport(), &server.url("/"), Lead::Listed).await {
+            Ok(sent) => {
+                assert!(readable, "{lines}");
+                assert_eq!(
+                    (sent.headers.len(), &sent.headers["retry-after"]),
+                    (lines, &"20".parse().unwrap())
+                );
+            }
+            Err(error) => {
+                assert!(!readable && matches!(error, TransportError::HeadersTooLarge), "{lines}: {error}");
+                assert!(
+                    error.to_string().contains("(http.header_max), have more than 1000 lines"),
+                    "{error}"
+                );
+            }
+        }
+    }
+}
+
+/// RFC 9112, section 5.2. The rest of such a header used to be ignored.
+#[tokio::test]
+async fn a_folded_header_line_is_one_line() {
+    let folded = "retry-after:\r\n 8\r\nx: a\r\n\tb \r\n  c\r\nlast: d\r\n";
+    let server = Server::answering(answer(folded, b"body")).await;
+    let sent = get(&transport(), &server.url("/"), Lead::Listed).await.unwrap();
+    let of = |name: &str| sent.headers[name].to_str().unwrap();
+    assert_eq!((of("retry-after"), of("last"), sent.headers.len()), ("8", "d", 4));
+    assert_eq!(of("x").split_whitespace().collect::<Vec<_>>(), ["a", "b", "c"]);
+    assert_eq!(read(sent).await.unwrap(), b"body");
+}
+
 #[tokio::test]
 async fn each_phase_has_its_timeout() {
     let timed_out = |error: TransportError| match error {
