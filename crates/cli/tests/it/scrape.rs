@@ -140,7 +140,11 @@ fn items_that_are_too_soon_are_deferred() {
     for (nth, result) in results.iter().enumerate() {
         assert_eq!(result["result"], "deferred");
         assert_eq!(result["wait_seconds"], first + 12 * nth as u64, "{object}");
-        assert_eq!((&result["interval"], micros(&result["last_scrape_at"])), (&json!(12.0), last), "{object}");
+        assert_eq!(
+            (&result["interval"], micros(&result["last_scrape_at"])),
+            (&json!(12.0), last),
+            "{object}"
+        );
         let message = result["message"].as_str().unwrap();
         let said = format!("the interval is 12 s: deferred for {} s", first + 12 * nth as u64);
         assert!(message.starts_with("scraped ") && message.ends_with(&said), "{message}");
