@@ -53,6 +53,8 @@ pub mod items;
 pub mod jobs;
 pub mod machine;
 pub mod permits;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 pub mod retention;
 pub mod robots;
 pub mod secrets;

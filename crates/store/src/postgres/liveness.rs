@@ -1,0 +1,39 @@
+//! Which processes are alive. Each changes its row with every heartbeat; one whose row did not change for a lease, on the
+//! observer's own clock, is dead. So a step of the database's clock frees nothing.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+use comity_core::time::Timestamp;
+
+use crate::LEASE;
+
+/// The heartbeats last seen of other processes, and since when each is unchanged.
+#[derive(Debug, Default)]
+pub(super) struct LeaseWatch(Mutex<HashMap<i64, (i64, Timestamp)>>);
+
+impl LeaseWatch {
+    /// Whether a holder whose heartbeat is `beat` was silent for a lease before `now`.
+    pub(super) fn is_silent(&self, holder: i64, beat: i64, now: Timestamp) -> bool {
+        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let seen = seen.entry(holder).or_insert((beat, now));
+        if seen.0 != beat {
+            *seen = (beat, now);
+        }
+        now.since(seen.1) >= LEASE
+    }
+
+    /// Since when the heartbeat of a holder is unchanged, as far as this process has seen.
+    pub(super) fn seen_at(&self, holder: i64) -> Option<Timestamp> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&holder).map(|seen| seen.1)
+    }
+
+    pub(super) fn forget(&self, holder: i64) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&holder);
+    }
+
+    /// Nobody could renew its lease for a while, or the server is another one: nobody is declared dead for a whole lease.
+    pub(super) fn clear(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+}
