@@ -14,8 +14,19 @@
 //!
 //! This file opens and closes the store.
 
+mod claiming;
 mod connection;
+mod counts_and_secrets;
+mod details;
+mod domains;
 mod failure;
+mod fetches;
+mod holders;
+mod hooks;
+mod idle_domains;
+mod items;
+mod job_retry;
+mod jobs;
 mod lanes;
 mod liveness;
 mod location;
@@ -23,8 +34,21 @@ mod migrations;
 mod news;
 mod outages;
 mod param;
+mod permits;
+mod results;
+mod retention;
+mod robots;
+mod scrapes;
+mod settling;
 mod shared;
+mod sharing;
+mod sources;
+mod status;
+mod tasks;
+mod time;
 mod tx;
+mod wiki;
+mod wiki_files;
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
