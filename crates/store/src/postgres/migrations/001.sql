@@ -200,11 +200,16 @@ CREATE TABLE robots (
 );
 CREATE INDEX robots_delay ON robots (crawl_delay_us) WHERE crawl_delay_us > 0;
 
+-- Stands for a text that may be longer than an index allows. Whatever the database's encoding, it is the same.
+CREATE FUNCTION hash_of(long text) RETURNS bytea LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS $$
+    SELECT sha256(convert_to(long, 'UTF8'))
+$$;
+
 CREATE TABLE source (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     name text NOT NULL,
     kind text NOT NULL,
-    url text NOT NULL COLLATE "C" UNIQUE,
+    url text NOT NULL COLLATE "C",
     listed_url text NOT NULL,
     lead text NOT NULL,
     enabled boolean NOT NULL DEFAULT true,
@@ -221,6 +226,7 @@ CREATE TABLE source (
     asked_by bigint,
     epoch bigint NOT NULL DEFAULT 0
 );
+CREATE UNIQUE INDEX source_url ON source (hash_of(url));
 
 CREATE TABLE item (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -247,8 +253,7 @@ CREATE TABLE item (
     -- The item whose scrape brought the page, if that is another one.
     scraped_as bigint
 );
--- An identity may be longer than an index allows.
-CREATE UNIQUE INDEX item_identity ON item (source_id, sha256(convert_to(identity, 'UTF8')));
+CREATE UNIQUE INDEX item_identity ON item (source_id, hash_of(identity));
 CREATE INDEX item_source ON item (source_id, id);
 CREATE INDEX item_unscraped ON item (source_id, id) WHERE state = 'none';
 CREATE INDEX item_unscraped_all ON item (id) WHERE state = 'none';
