@@ -9,8 +9,8 @@
 //! - `news`: hearing from other processes; `liveness`: which of them are alive
 //! - `migrations`: the tables, in `migrations/*.sql`
 //! - `time`, `holders`, `domains`, `idle_domains`, `permits`, `status`, `jobs`, `job_retry`, `tasks`, `claiming`, `settling`,
-//!   `results`, `retention`, `sources`, `fetches`, `items`, `details`, `scrapes`, `sharing`, `hooks`, `wiki`, `wiki_files`, `robots`,
-//!   `counts_and_secrets`: one part of the `Store` trait each, next to its SQL
+//!   `results`, `retention`, `sources`, `fetches`, `items`, `details`, `scrapes`, `sharing`, `hooks`, `wiki`, `wiki_files`,
+//!   `wiki_revisions`, `robots`, `counts_and_secrets`: one part of the `Store` trait each, next to its SQL
 //!
 //! This file opens and closes the store.
 
@@ -19,6 +19,7 @@ mod connection;
 mod counts_and_secrets;
 mod details;
 mod domains;
+mod enqueueing;
 mod failure;
 mod fetches;
 mod holders;
@@ -32,23 +33,28 @@ mod liveness;
 mod location;
 mod migrations;
 mod news;
+mod origins;
 mod outages;
 mod param;
 mod permits;
+mod request_parts;
 mod results;
 mod retention;
 mod robots;
 mod scrapes;
+mod settled_rows;
 mod settling;
 mod shared;
 mod sharing;
 mod sources;
 mod status;
+mod stranded;
 mod tasks;
 mod time;
 mod tx;
 mod wiki;
 mod wiki_files;
+mod wiki_revisions;
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};

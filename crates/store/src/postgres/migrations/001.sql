@@ -387,7 +387,7 @@ CREATE TABLE wiki_page (
     round bigint NOT NULL,
     PRIMARY KEY (wiki_id, page_id)
 );
-CREATE INDEX wiki_page_title ON wiki_page (wiki_id, title);
+CREATE INDEX wiki_page_title ON wiki_page (wiki_id, hash_of(title));
 
 CREATE TABLE wiki_revision (
     wiki_id bigint NOT NULL,
@@ -441,9 +441,9 @@ CREATE TABLE wiki_file (
     comment text,
     superseded boolean NOT NULL,
     kept boolean NOT NULL DEFAULT false,
-    problem text,
-    UNIQUE (wiki_id, title, at_us)
+    problem text
 );
+CREATE UNIQUE INDEX wiki_file_version ON wiki_file (wiki_id, hash_of(title), at_us);
 CREATE INDEX wiki_file_wanted ON wiki_file (wiki_id, id) WHERE NOT kept AND url IS NOT NULL;
 
 -- A time in microseconds, as people read it. The end of time is infinity.
