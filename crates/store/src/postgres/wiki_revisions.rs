@@ -120,10 +120,10 @@ impl Tx<'_> {
             FROM unnest($2, $3, $4, $5, $6, $7) AS given (revision_id, nth, role, model, format, sha1)
             ON CONFLICT (wiki_id, revision_id, nth) DO UPDATE SET
                 content_id = coalesce(excluded.content_id, known.content_id)";
-        let numbered = |revision: &&'_ Revision| {
-            (0_i64..).zip(&revision.slots).map(|(nth, slot)| (revision.id, nth, slot))
-        };
-        let slots: Vec<(i64, i64, &Slot)> = revisions.iter().flat_map(numbered).collect();
+        let mut slots: Vec<(i64, i64, &Slot)> = Vec::new();
+        for revision in revisions {
+            slots.extend((0..).zip(&revision.slots).map(|(nth, slot)| (revision.id, nth, slot)));
+        }
         if slots.is_empty() {
             return Ok(());
         }
