@@ -25,10 +25,16 @@ CREATE TABLE holder (
     -- Changes with every heartbeat.
     beat bigint NOT NULL DEFAULT 0,
     died_us bigint,
+    -- Its clock minus the database's clock; null until it has joined the store's time.
+    offset_us bigint,
     status text,
     sights text,
     told_us bigint
 ) WITH (fillfactor = 30, autovacuum_vacuum_threshold = 200, autovacuum_vacuum_scale_factor = 0);
+
+-- The clock that holders used last, minus the database's clock.
+CREATE TABLE timeline (offset_us bigint NOT NULL);
+INSERT INTO timeline VALUES (0);
 
 CREATE TABLE domain (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -190,7 +196,8 @@ CREATE TABLE logged_attempt (
     PRIMARY KEY (task_id, started_us)
 );
 
-CREATE TABLE robots (
+-- The view that people query is called robots.
+CREATE TABLE robots_file (
     origin text PRIMARY KEY COLLATE "C",
     fetched_us bigint NOT NULL,
     status bigint NOT NULL,
@@ -198,7 +205,7 @@ CREATE TABLE robots (
     -- The delay that the file asks for.
     crawl_delay_us bigint NOT NULL DEFAULT 0
 );
-CREATE INDEX robots_delay ON robots (crawl_delay_us) WHERE crawl_delay_us > 0;
+CREATE INDEX robots_delay ON robots_file (crawl_delay_us) WHERE crawl_delay_us > 0;
 
 -- Stands for a text that may be longer than an index allows. Whatever the database's encoding, it is the same.
 CREATE FUNCTION hash_of(long text) RETURNS bytea LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS $$
@@ -452,3 +459,94 @@ CREATE FUNCTION time_at(us bigint) RETURNS timestamptz LANGUAGE sql IMMUTABLE PA
         WHEN us > 250000000000000000 OR us < -60000000000000000 THEN NULL
         ELSE 'epoch'::timestamptz + us * interval '1 microsecond' END
 $$;
+
+-- What people query: the tables of the SQLite store, with their names and columns. Times are columns that end with `_at`.
+
+CREATE VIEW attempts AS
+    SELECT task_id, time_at(started_us) AS started_at, took_us, outcome, status FROM logged_attempt
+    UNION ALL
+    SELECT id, time_at(last_us), last_took_us, last_outcome, status FROM task
+    WHERE requests = 1 AND last_us IS NOT NULL AND NOT EXISTS (
+        SELECT 1 FROM logged_attempt WHERE task_id = task.id AND started_us = task.last_us);
+
+CREATE VIEW counts AS SELECT name, value FROM count;
+
+CREATE VIEW domains AS
+    SELECT id, domain, adaptive_delay_seconds, adaptive_delay_floor_seconds,
+        time_at(floor_confirmed_us) AS floor_confirmed_at, time_at(server_until_us) AS server_until_at,
+        time_at(server_stated_us) AS server_stated_at, pinned, time_at(paused_until_us) AS paused_until_at, holder,
+        takes AS epoch, wanted_by, time_at(released_us) AS released_at, left_as, pace FROM domain;
+
+CREATE VIEW fetch_runs AS
+    SELECT id, source_id, time_at(started_us) AS started_at, time_at(ended_us) AS ended_at, status,
+        time_at(window_end_us) AS window_end_at, cursor_in, cursor_out, http_status, found, new, changed, error,
+        time_at(until_us) AS until_at FROM fetch_run;
+
+CREATE VIEW fillers AS SELECT job_id, holder FROM filler;
+
+CREATE VIEW holders AS
+    SELECT id, name, machine, time_at(since_us) AS since_at, time_at(until_us) AS until_at, time_at(died_us) AS died_at,
+        status, time_at(told_us) AS told_at, sights FROM holder;
+
+CREATE VIEW hooks AS SELECT item_id, holder FROM hook;
+
+CREATE VIEW items AS
+    SELECT id, source_id, identity, url, lead, title, time_at(published_us) AS published_at, state, content_hash,
+        time_at(seen_us) AS seen_at, time_at(changed_us) AS changed_at, task_id, time_at(wake_us) AS wake_at,
+        time_at(scraped_us) AS scraped_at, status, bytes, content_type, file, error, page_key, scraped_as FROM item;
+
+CREATE VIEW jobs AS
+    SELECT id, name, state, options, time_at(created_us) AS created_at, time_at(ended_us) AS ended_at, message, unread,
+        swept, tasks, done, failed, skipped, rate_limited, retries, revival, time_at(pruned_us) AS pruned_at FROM job;
+
+CREATE VIEW lanes AS SELECT id, job_id, domain_id, time_at(due_us) AS due_at, holder, given_up FROM lane;
+
+CREATE VIEW looks AS
+    SELECT domain_id, time_at(wished_us) AS wished_at, epoch, sight, time_at(seen_us) AS seen_at FROM look;
+
+CREATE VIEW origins AS SELECT job_id, origin FROM origin;
+
+CREATE VIEW permits AS
+    SELECT domain_id, id, intent, time_at(granted_us) AS granted_at, time_at(until_us) AS until_at FROM permit;
+
+CREATE VIEW robots AS
+    SELECT origin, time_at(fetched_us) AS fetched_at, status, body, crawl_delay_us FROM robots_file;
+
+CREATE VIEW scrape_logs AS
+    SELECT id, source_id, item_id, task_id, time_at(started_us) AS started_at, time_at(ended_us) AS ended_at, status,
+        http_status, bytes, error FROM scrape_log;
+
+CREATE VIEW sharers AS SELECT task_id, item_id FROM sharer;
+
+CREATE VIEW sources AS
+    SELECT id, name, kind, url, listed_url, lead, enabled, scraping, auto_scrape, min_scrape_interval, config_json,
+        cursor_json, time_at(added_us) AS added_at, failures, time_at(retry_us) AS retry_at, error, asked_by, epoch
+    FROM source;
+
+CREATE VIEW tasks AS
+    SELECT id, job_id, lane_id, home_lane_id, url, url_key, lead, state, time_at(ready_us) AS ready_at, retries, hops,
+        at_url, status, bytes, error, time_at(settled_us) AS settled_at, item_id, source_id, forgiven, requests,
+        time_at(last_us) AS last_at, last_took_us, last_outcome, time_at(fetched_us) AS fetched_at, final_url,
+        content_type, sha256, file, etag, last_modified, method, body, headers, bodiless, changed FROM task;
+
+CREATE VIEW wikis AS
+    SELECT id, api, site, progress, holder, contents, bytes, packed_bytes, time_at(created_us) AS created_at, epoch
+    FROM wiki;
+
+CREATE VIEW wiki_contents AS SELECT id, sha1, size, packing, bytes FROM wiki_content;
+
+CREATE VIEW wiki_files AS
+    SELECT id, wiki_id, title, time_at(at_us) AS at, sha1, size, mime, url, "user", comment, superseded, kept, problem
+    FROM wiki_file;
+
+CREATE VIEW wiki_pages AS
+    SELECT wiki_id, page_id, namespace, title, model, redirect, newest, deleted, whole, stale, suspect, round
+    FROM wiki_page;
+
+CREATE VIEW wiki_revisions AS
+    SELECT wiki_id, revision_id, page_id, parent_id, time_at(at_us) AS at, "user", user_id, comment, sha1, size, minor,
+        hidden, tags FROM wiki_revision;
+
+CREATE VIEW wiki_slots AS SELECT wiki_id, revision_id, nth, role, model, format, content_id FROM wiki_slot;
+
+CREATE VIEW workers AS SELECT job_id, holder, time_at(told_us) AS told_at, index_bytes FROM worker;
