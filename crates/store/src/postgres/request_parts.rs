@@ -35,6 +35,6 @@ pub(super) fn is_same(one: &NewTask, other: &NewTask) -> bool {
 }
 
 /// The method and the body of a task.
-pub(super) fn sent(task: &NewTask) -> (&str, &[u8]) {
+fn sent(task: &NewTask) -> (&str, &[u8]) {
     task.sends.as_deref().map_or(("GET", &[]), |sends| (&sends.method, &sends.body))
 }

@@ -119,7 +119,8 @@ impl Tx<'_> {
         if lanes.len() < domains.len() {
             // Another transaction has created them meanwhile.
             let sql = "SELECT domain_id, id FROM lane WHERE job_id = $1 AND domain_id = ANY($2)";
-            lanes.extend(self.rows(sql, &[&job, &domains])?.iter().map(|row| (row.get(0), row.get(1))));
+            let theirs = self.rows(sql, &[&job, &domains])?;
+            lanes.extend(theirs.iter().map(|row| (row.get::<_, i64>(0), row.get::<_, i64>(1))));
         }
         let no_lane = || Failure::Rejected("a lane was deleted while it was used".to_owned());
         domains.iter().map(|domain| lanes.get(domain).copied().ok_or_else(no_lane)).collect()
@@ -132,6 +133,11 @@ impl Tx<'_> {
             return Ok(());
         }
         self.lock_lanes(lanes)?;
+        self.set_due(lanes, due_at)
+    }
+
+    /// Does what [`Self::make_due`] does with lanes that this transaction has locked.
+    pub(super) fn set_due(&mut self, lanes: &[i64], due_at: Timestamp) -> Result<()> {
         let sql = "UPDATE lane SET due_us = $2 WHERE id = ANY($1) AND (due_us IS NULL OR due_us > $2)";
         self.change(sql, &[&lanes, &us(due_at)]).map(|_| ())
     }
