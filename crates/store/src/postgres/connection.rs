@@ -90,7 +90,8 @@ impl Session {
     /// Starts a transaction and asks the server who it is, in one round trip. A server in recovery refuses.
     pub(super) fn begin(&self, schema: &str) -> Result<Server> {
         let sql = format!(
-            "BEGIN; SET LOCAL search_path = \"{schema}\"; SELECT pg_current_xact_id()::text,
+            "BEGIN; SET LOCAL search_path = \"{schema}\"; SET LOCAL idle_in_transaction_session_timeout = '{IDLE_MAX}';
+            SELECT pg_current_xact_id()::text,
             ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int8::text, pg_postmaster_start_time()::text"
         );
         let messages = self.wait_for(self.client.simple_query(&sql))?;
@@ -200,3 +201,6 @@ impl rustls::client::danger::ServerCertVerifier for AnyCertificate {
         self.0.signature_verification_algorithms.supported_schemes()
     }
 }
+
+/// For how long a transaction may do nothing: the locks of a process that is stopped or cut off must not stop others for longer.
+const IDLE_MAX: &str = "10s";

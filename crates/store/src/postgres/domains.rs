@@ -1,6 +1,7 @@
 //! Takes, saves and releases domains.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::atomic::Ordering;
 
 use comity_core::domain::Domain;
 use comity_core::pace::SavedLimits;
@@ -9,9 +10,111 @@ use tokio_postgres::Row;
 
 use super::failure::{Failure, Result};
 use super::holders::HolderRow;
+use super::param::{Param, text};
+use super::time::HOLDER_US;
 use super::tx::Tx;
-use super::{at, us};
-use crate::domains::{DomainKey, HolderId, LastHolderBuf, Steering, Take, Taken, Tenure};
+use super::{Postgres, at, us};
+use crate::domains::{
+    DomainKey, DomainRow, DomainStore, HolderId, IdleDomains, LastHolderBuf, ReleaseMode, Released, Saved,
+    Steering, Take, Taken, Tenure,
+};
+use crate::{Reply, StoreError};
+
+impl DomainStore for Postgres {
+    fn register(&self, name: String, now: Timestamp) -> Reply<'_, HolderId> {
+        let shared = self.shared.clone();
+        let registered = self.write(move |tx| {
+            let histories = shared.histories.load(Ordering::SeqCst);
+            Ok((tx.register(&name, now)?, histories))
+        });
+        Box::pin(async move {
+            let (holder, histories) = registered.await?;
+            self.shared.register(holder, histories);
+            Ok(holder)
+        })
+    }
+
+    fn beat(&self, holder: HolderId, now: Timestamp) -> Reply<'_, ()> {
+        let shared = self.shared.clone();
+        let beaten = self.write_now(move |tx| {
+            if shared.may_have_lost(holder) {
+                tx.end(holder, now)?;
+                return Ok(false);
+            }
+            let clock = now + tx.age();
+            let is_renewed = tx.renew(holder, now, clock)?;
+            tx.check_others(holder, now)?;
+            Ok(is_renewed)
+        });
+        Box::pin(async move { if beaten.await? { Ok(()) } else { Err(StoreError::Lost) } })
+    }
+
+    fn version(&self) -> Reply<'_, i64> {
+        let version = self.shared.version();
+        Box::pin(async move { Ok(version) })
+    }
+
+    fn wanted(&self, holder: HolderId) -> Reply<'_, Vec<DomainKey>> {
+        self.write(move |tx| {
+            let sql = "SELECT id FROM domain WHERE holder = $1 AND wanted_by IS NOT NULL ORDER BY id";
+            let rows = tx.rows(sql, &[&holder.0])?;
+            Ok(rows.iter().map(|row| DomainKey(row.get(0))).collect())
+        })
+    }
+
+    fn take(&self, holder: HolderId, domains: Vec<Domain>, now: Timestamp) -> Reply<'_, Vec<Take>> {
+        self.write(move |tx| {
+            tx.require_holder(holder)?;
+            let names: Vec<&str> = domains.iter().map(Domain::as_str).collect();
+            let ids = tx.domain_ids(&names)?;
+            tx.take_domains(holder, &ids, now)
+        })
+    }
+
+    fn save(&self, holder: HolderId, saved: Vec<Saved>) -> Reply<'_, Vec<Tenure>> {
+        self.write(move |tx| tx.save(holder, &saved))
+    }
+
+    fn release(&self, holder: HolderId, released: Vec<Released>, now: Timestamp) -> Reply<'_, ()> {
+        self.write(move |tx| tx.release(holder, &released, now))
+    }
+
+    fn deregister(&self, holder: HolderId, now: Timestamp) -> Reply<'_, ()> {
+        self.shared.unregister(holder);
+        self.write(move |tx| {
+            tx.end(holder, now)?;
+            tx.check_others(holder, now)?;
+            tx.bury()
+        })
+    }
+
+    fn list_domains(&self, like: String, after: String, limit: u32) -> Reply<'_, Vec<DomainRow>> {
+        self.read(move |tx| {
+            let sql = format!(
+                "{} WHERE position($1 IN domain.domain) > 0 AND domain.domain > $2
+                ORDER BY domain.domain LIMIT $3",
+                select_rows()
+            );
+            let rows = tx.rows(&sql, &[&text(&like), &text(&after), &i64::from(limit)])?;
+            Ok(rows.iter().map(row_of).collect())
+        })
+    }
+
+    fn find_domain(&self, domain: Domain) -> Reply<'_, Option<DomainRow>> {
+        self.read(move |tx| {
+            let row = tx.row(&format!("{} WHERE domain.domain = $1", select_rows()), &[&domain.as_str()])?;
+            Ok(row.as_ref().map(row_of))
+        })
+    }
+
+    fn idle_domains(&self, after: DomainKey, before: Timestamp, limit: u32) -> Reply<'_, IdleDomains> {
+        self.read(move |tx| tx.idle_domains(after, before, limit))
+    }
+
+    fn forget_domains(&self, idle: Vec<Tenure>, before: Timestamp) -> Reply<'_, u64> {
+        self.write(move |tx| tx.forget_domains(&idle, before))
+    }
+}
 
 impl Tx<'_> {
     /// The ids of domains, in the same order. New ones are created. No row is deleted before this transaction ends.
@@ -86,13 +189,69 @@ impl Tx<'_> {
             wanted_by = NULL FROM unnest($1, $2) AS taken (id, epoch) WHERE domain.id = taken.id";
         self.change(sql, &[&ids, &epochs, &holder.0])?;
         // Only a dead holder's permits are needed: a pace that was handed over contains them.
-        let died = |id: &i64| matches!(takes.by_id.get(id), Some(Take::Taken(taken)) if taken.has_died());
+        let died = |id: &i64| matches!(takes.by_id.get(id), Some(Take::Taken(taken)) if matches!(taken.last_holder, LastHolderBuf::Died { .. }));
         let died: Vec<i64> = ids.into_iter().filter(died).collect();
         for (id, lent) in self.lent(&died, now)? {
             if let Some(Take::Taken(taken)) = takes.by_id.get_mut(&id) {
                 taken.lent.push(lent);
             }
         }
+        Ok(())
+    }
+
+    /// Saves what must survive a crash. Returns the tenures that are no longer valid.
+    fn save(&mut self, holder: HolderId, saved: &[Saved]) -> Result<Vec<Tenure>> {
+        let tenures: Vec<Tenure> = saved.iter().map(|saved| saved.tenure).collect();
+        let held = self.hold_to_change(holder, &tenures)?;
+        let lost = tenures.iter().zip(&held).filter(|(_, is_held)| !**is_held).map(|(tenure, _)| *tenure);
+        let lost = lost.collect();
+        // Of several for one domain, the last one counts.
+        let valid = saved.iter().zip(held).filter(|(_, is_held)| *is_held).map(|(saved, _)| saved);
+        let last: BTreeMap<i64, &Saved> = valid.map(|saved| (saved.tenure.key.0, saved)).collect();
+        if !last.is_empty() {
+            let columns = SavedColumns::of(last.into_values());
+            let sql = format!("UPDATE domain SET {SET_SAVED} FROM {SAVED_ROWS} WHERE domain.id = saved.id");
+            self.change(&sql, &columns.params())?;
+        }
+        Ok(lost)
+    }
+
+    /// Releases domains together with the lanes that were served on them.
+    fn release(&mut self, holder: HolderId, released: &[Released], now: Timestamp) -> Result<()> {
+        let tenures: Vec<Tenure> = released.iter().map(|released| released.saved.tenure).collect();
+        let held = self.hold_to_change(holder, &tenures)?;
+        // Of several for one domain, the first one counts.
+        let valid = released.iter().zip(held).filter(|(_, is_held)| *is_held).map(|(released, _)| released);
+        let first: BTreeMap<i64, &Released> =
+            valid.rev().map(|released| (released.saved.tenure.key.0, released)).collect();
+        if first.is_empty() {
+            return Ok(());
+        }
+        let columns = SavedColumns::of(first.values().map(|released| &released.saved));
+        let paces: Vec<&[u8]> = first.values().map(|released| &released.pace[..]).collect();
+        let left_as = |released: &&Released| match released.mode {
+            ReleaseMode::HandOver => "handed over",
+            ReleaseMode::Stop => "stopped",
+        };
+        let left_as: Vec<&str> = first.values().map(left_as).collect();
+        // If another process wants the domain, it continues with this pace.
+        let sql = format!(
+            "UPDATE domain SET {SET_SAVED}, holder = NULL, pace = rest.pace, released_us = $11,
+                left_as = CASE WHEN wanted_by IS NULL THEN rest.left_as ELSE 'handed over' END
+            FROM {SAVED_ROWS} JOIN unnest($1, $9, $10) AS rest (id, pace, left_as) ON rest.id = saved.id
+            WHERE domain.id = saved.id"
+        );
+        let now = us(now);
+        let mut params = columns.params();
+        params.extend([&paces as &dyn Param, &left_as, &now]);
+        self.change(&sql, &params)?;
+        // Lanes that nobody serves become due now, for whoever was waiting for the domain.
+        let sql = "UPDATE lane SET holder = NULL, due_us = $3 FROM (SELECT id FROM lane
+                WHERE domain_id = ANY($1) AND (holder = $2 OR (holder IS NULL AND due_us > $3))
+                ORDER BY id FOR NO KEY UPDATE) AS freed
+            WHERE lane.id = freed.id";
+        self.change(sql, &[&columns.ids, &holder.0, &now])?;
+        self.tell();
         Ok(())
     }
 
@@ -103,7 +262,7 @@ impl Tx<'_> {
     }
 
     /// Like [`Self::hold`], for changing the rows.
-    pub(super) fn hold_to_change(&mut self, holder: HolderId, tenures: &[Tenure]) -> Result<Vec<bool>> {
+    fn hold_to_change(&mut self, holder: HolderId, tenures: &[Tenure]) -> Result<Vec<bool>> {
         self.lock_tenures(holder, tenures, "NO KEY UPDATE")
     }
 
@@ -175,9 +334,85 @@ impl Takes {
     }
 }
 
-impl Taken {
-    fn has_died(&self) -> bool {
-        matches!(self.last_holder, LastHolderBuf::Died { .. })
+/// What is saved of several domains, a column at a time.
+#[derive(Debug, Default)]
+struct SavedColumns {
+    ids: Vec<i64>,
+    delays: Vec<f64>,
+    floors: Vec<f64>,
+    floors_at: Vec<Option<i64>>,
+    server_until: Vec<Option<i64>>,
+    server_stated: Vec<Option<i64>>,
+    pinned: Vec<bool>,
+    paused_until: Vec<Option<i64>>,
+}
+
+impl SavedColumns {
+    fn of<'a>(rows: impl Iterator<Item = &'a Saved>) -> Self {
+        let mut columns = Self::default();
+        for Saved { tenure, kept, steering } in rows {
+            columns.ids.push(tenure.key.0);
+            columns.delays.push(kept.delay.as_secs_f64());
+            columns.floors.push(kept.floor.as_secs_f64());
+            columns.floors_at.push(kept.floor_at.map(us));
+            columns.server_until.push(kept.server.map(|(until, _)| us(until)));
+            columns.server_stated.push(kept.server.map(|(_, stated_at)| us(stated_at)));
+            columns.pinned.push(steering.pinned);
+            columns.paused_until.push(steering.paused_until.map(us));
+        }
+        columns
+    }
+
+    /// The parameters of [`SAVED_ROWS`].
+    fn params(&self) -> Vec<&dyn Param> {
+        vec![
+            &self.ids,
+            &self.delays,
+            &self.floors,
+            &self.floors_at,
+            &self.server_until,
+            &self.server_stated,
+            &self.pinned,
+            &self.paused_until,
+        ]
+    }
+}
+
+/// Selects domains as shown to people.
+fn select_rows() -> String {
+    format!(
+        "SELECT domain.domain, {KEPT}, domain.holder, holder.name,
+            holder.died_us IS NULL AND holder.until_us > {HOLDER_US},
+            coalesce(holder.died_us, holder.until_us), left_as, pace, epoch,
+            (SELECT count(*) FROM (SELECT 1 FROM lane JOIN task ON task.lane_id = lane.id AND task.state = 'waiting'
+                WHERE lane.domain_id = domain.id LIMIT 1000) AS counted)
+        FROM domain LEFT JOIN holder ON holder.id = domain.holder"
+    )
+}
+
+/// Reads a row of [`select_rows`].
+fn row_of(row: &Row) -> DomainRow {
+    let (kept, steering) = kept(row, 1);
+    let (holder, name, lives): (Option<i64>, Option<String>, Option<bool>) =
+        (row.get(8), row.get(9), row.get(10));
+    let is_held = lives == Some(true);
+    // If the time of death is unknown, assume that it died just now.
+    let latest = holder.and(row.get(11)).map_or(Timestamp::MAX, at);
+    let last_holder = match (holder, row.get::<_, &str>(12), row.get::<_, Option<Vec<u8>>>(13)) {
+        _ if is_held => None,
+        (None, "new", _) => Some(LastHolderBuf::None),
+        (None, "handed over", Some(pace)) => Some(LastHolderBuf::HandedOver(pace)),
+        (None, "stopped", Some(pace)) => Some(LastHolderBuf::Stopped(pace)),
+        _ => Some(LastHolderBuf::Died { latest }),
+    };
+    DomainRow {
+        domain: row.get(0),
+        kept,
+        steering,
+        holder: name.filter(|_| is_held),
+        epoch: row.get(14),
+        last_holder,
+        waiting: row.get::<_, i64>(15).max(0) as u64,
     }
 }
 
@@ -228,6 +463,13 @@ pub(super) fn domain_of(row: &Row, nth: usize) -> Option<Domain> {
 pub(super) const KEPT: &str =
     "adaptive_delay_seconds, adaptive_delay_floor_seconds, floor_confirmed_us, server_until_us,
     server_stated_us, pinned, paused_until_us";
+/// Sets what is saved.
+const SET_SAVED: &str = "adaptive_delay_seconds = saved.delay, adaptive_delay_floor_seconds = saved.floor,
+    floor_confirmed_us = saved.floor_us, server_until_us = saved.until_us, server_stated_us = saved.stated_us,
+    pinned = saved.pinned, paused_until_us = saved.paused_us";
+/// The rows to save, from eight arrays.
+const SAVED_ROWS: &str = "unnest($1, $2, $3, $4, $5, $6, $7, $8)
+    AS saved (id, delay, floor, floor_us, until_us, stated_us, pinned, paused_us)";
 /// For how long a released domain is reserved for the process that wanted it.
 const RESERVED: Span = Span::from_millis(500);
 /// Epochs are less than this apart, so that they can grow millions of times.

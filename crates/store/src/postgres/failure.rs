@@ -93,7 +93,7 @@ fn in_words(error: &tokio_postgres::Error) -> String {
 }
 
 fn is_shutdown(code: Option<&SqlState>) -> bool {
-    code.is_some_and(|code| code.code().starts_with("57P"))
+    code.is_some_and(|code| code.code().starts_with("57P") || code.code() == "25P03")
 }
 
 fn of_code(code: &SqlState) -> Remedy {
@@ -105,8 +105,8 @@ fn of_code(code: &SqlState) -> Remedy {
         // A lock was not available in time.
         ("55P03", _) => Remedy::Wait(Outage::Locked),
         // Too many connections; shutting down, starting up; a statement was cancelled; connection trouble; a read-only
-        // standby in place of the primary.
-        ("53300" | "57014" | "25006", _) | (_, "57" | "08") => Remedy::Wait(Outage::Gone),
+        // standby in place of the primary; a transaction that did nothing for too long.
+        ("53300" | "57014" | "25006" | "25P03", _) | (_, "57" | "08") => Remedy::Wait(Outage::Gone),
         // An input/output error of the server's disk, or damaged data.
         (_, "58") | ("XX001" | "XX002", _) => Remedy::Wait(Outage::Unreadable),
         _ => Remedy::GiveUp,

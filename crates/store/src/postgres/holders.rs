@@ -10,8 +10,11 @@ use std::collections::{HashMap, HashSet};
 use comity_core::time::Timestamp;
 
 use super::failure::{Failure, Result};
+use super::param::text;
+use super::time::DB_US;
 use super::tx::Tx;
 use super::{at, us};
+use crate::LEASE;
 use crate::domains::HolderId;
 
 /// What others know of a holder.
@@ -34,6 +37,39 @@ pub(super) struct Silent {
 }
 
 impl Tx<'_> {
+    /// Assigns an id, and starts a lease.
+    pub(super) fn register(&mut self, name: &str, now: Timestamp) -> Result<HolderId> {
+        let id = super::random();
+        let sql = "INSERT INTO holder (id, name, machine, since_us, until_us) VALUES ($1, $2, $3, $4, $5)";
+        self.change(sql, &[&id, &text(name), &text(&machine()), &us(now), &us(now + LEASE)])?;
+        Ok(HolderId(id))
+    }
+
+    /// Renews a lease from `now`, while the holder's clock shows `clock`. False if it has been declared dead.
+    pub(super) fn renew(&mut self, holder: HolderId, now: Timestamp, clock: Timestamp) -> Result<bool> {
+        let sql = format!(
+            "WITH renewed AS (
+                UPDATE holder SET until_us = $2, beat = beat + 1, offset_us = $3 - {DB_US}
+                WHERE id = $1 AND died_us IS NULL RETURNING offset_us
+            ), noted AS (
+                UPDATE timeline SET offset_us = renewed.offset_us FROM renewed
+                WHERE abs(timeline.offset_us - renewed.offset_us) > 1000000
+            )
+            SELECT offset_us FROM renewed"
+        );
+        let renewed = self.change_rows(&sql, &[&holder.0, &us(now + LEASE), &us(clock)])?;
+        Ok(!renewed.is_empty())
+    }
+
+    /// Declares a holder of this process dead: it stops, or its commits may be lost. Domains that it did not release count as
+    /// left by a dead holder.
+    pub(super) fn end(&mut self, holder: HolderId, now: Timestamp) -> Result<()> {
+        let sql = "SELECT beat, until_us FROM holder WHERE id = $1 AND died_us IS NULL FOR UPDATE";
+        let Some(row) = self.row(sql, &[&holder.0])? else { return Ok(()) };
+        let latest = now.min(at(row.get(1)));
+        self.mark_dead(&[Silent { id: holder.0, beat: row.get(0), latest }], now)
+    }
+
     /// Whether a holder may still write. If so, nobody declares it dead before this transaction ends.
     pub(super) fn is_holder(&mut self, holder: HolderId) -> Result<bool> {
         let sql = "SELECT 1 FROM holder WHERE id = $1 AND died_us IS NULL FOR KEY SHARE";
@@ -91,7 +127,8 @@ impl Tx<'_> {
     }
 
     fn check_beats(&mut self, beats: &[(i64, i64)], now: Timestamp) -> Result<()> {
-        let silent = beats.iter().filter(|(id, beat)| self.watch.is_silent(*id, *beat, now));
+        let age = self.age();
+        let silent = beats.iter().filter(|(id, beat)| self.watch.is_silent(*id, *beat, now, age));
         // How far its clock is from ours is unknown, so it may have sent requests until now.
         let silent: Vec<Silent> =
             silent.map(|(id, beat)| Silent { id: *id, beat: *beat, latest: now }).collect();
@@ -138,4 +175,13 @@ impl Tx<'_> {
             AND NOT EXISTS (SELECT 1 FROM domain WHERE domain.holder = holder.id) FOR UPDATE SKIP LOCKED)";
         self.change(sql, &[]).map(|_| ())
     }
+}
+
+/// The name of this machine, for people.
+fn machine() -> String {
+    #[cfg(unix)]
+    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    #[cfg(not(unix))]
+    let name = std::env::var("COMPUTERNAME").unwrap_or_default();
+    name
 }

@@ -54,8 +54,13 @@ impl Lanes {
             let (sender, receiver) = channel::<Message>();
             let receiver = Arc::new(Mutex::new(receiver));
             for _ in 0..count {
-                let mut worker =
-                    Worker { nth: threads.len(), patience, session: None, shared: shared.clone() };
+                let mut worker = Worker {
+                    nth: threads.len(),
+                    patience,
+                    session: None,
+                    asked: Span::ZERO,
+                    shared: shared.clone(),
+                };
                 let (receiver, ends) = (receiver.clone(), ends.clone());
                 let thread =
                     std::thread::Builder::new().name("comity-store".to_owned()).spawn(move || {
@@ -100,7 +105,9 @@ impl Lanes {
         work: impl FnOnce(&mut Worker) -> std::result::Result<T, StoreError> + Send + 'static,
     ) -> Reply<'static, T> {
         let (sender, receiver) = oneshot::channel();
+        let asked = ThisMachine.up();
         let message: Message = Box::new(move |worker| {
+            worker.asked = asked;
             let location = worker.shared.location.clone();
             let done = catch_unwind(AssertUnwindSafe(|| work(worker)));
             if done.is_err() {
@@ -139,6 +146,8 @@ pub(super) struct Worker {
     /// The longest time a statement may take.
     patience: Duration,
     session: Option<Session>,
+    /// The machine's uptime when the current work was asked for.
+    asked: Span,
     pub(super) shared: Arc<Shared>,
 }
 
@@ -179,9 +188,10 @@ impl Worker {
     ) -> std::result::Result<T, StoreError> {
         let mut conflicts = 0;
         loop {
+            let asked = self.asked;
             let read = self.session().and_then(|(session, shared)| {
                 session.begin_reading(&shared.location.schema)?;
-                let value = work(&mut Tx::new(session, &shared.watch))?;
+                let value = work(&mut Tx::new(session, &shared.watch, asked))?;
                 session.commit()?;
                 Ok(value)
             });
@@ -224,8 +234,9 @@ impl Worker {
             Err(failure) if failure.breaks_connection() && self.session.take().is_some() => self.begin()?,
             begun => begun?,
         };
+        let asked = self.asked;
         let (session, shared) = self.session()?;
-        let mut tx = Tx::new(session, &shared.watch);
+        let mut tx = Tx::new(session, &shared.watch, asked);
         let value = work(&mut tx)?;
         let (changed, news) = (tx.has_changed(), tx.has_news());
         if news {
@@ -257,7 +268,7 @@ impl Worker {
             location: worker.shared.location.to_string(),
             what,
         };
-        let mut conflicts = 0;
+        let (mut conflicts, asked) = (0, self.asked);
         loop {
             let looked_up = self.begin().and_then(|now| {
                 let (session, shared) = self.session()?;
@@ -265,7 +276,7 @@ impl Worker {
                     return Ok(Some("other".to_owned()));
                 }
                 let sql = "SELECT pg_xact_status($1::text::xid8)";
-                let rows = Tx::new(session, &shared.watch).rows(sql, &[&server.xid])?;
+                let rows = Tx::new(session, &shared.watch, asked).rows(sql, &[&server.xid])?;
                 session.commit()?;
                 Ok(rows.first().and_then(|row| row.get::<_, Option<String>>(0)))
             });
@@ -295,7 +306,11 @@ impl Worker {
                 std::thread::sleep(Duration::from_millis(u64::from(*conflicts) * (1 + self.nth as u64)));
                 Ok(())
             }
-            Remedy::Wait(outage) => self.shared.outages.failed(self.nth, outage, &failure.what()),
+            Remedy::Wait(outage) => {
+                // Perhaps nobody can renew its lease now, so nobody is declared dead for it.
+                self.shared.watch.clear();
+                self.shared.outages.failed(self.nth, outage, &failure.what())
+            }
             Remedy::Again => Err(self.shared.location.outage(Outage::Locked, failure.what())),
             Remedy::GiveUp => Err(self.error(failure)),
         }

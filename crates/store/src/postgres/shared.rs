@@ -1,13 +1,17 @@
 //! What all connections of a store share.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
+
+use comity_core::time::Timestamp;
 
 use super::connection::Server;
 use super::failure::{Failure, Result};
 use super::liveness::LeaseWatch;
 use super::location::Location;
 use super::outages::Outages;
+use crate::domains::HolderId;
 
 /// Called in each transaction that changed something, after its last statement and before its commit. Only tests set it.
 pub(super) type BeforeCommit = Box<dyn Fn() + Send + Sync>;
@@ -22,6 +26,10 @@ pub(super) struct Shared {
     server: Mutex<Option<(u32, String)>>,
     /// How often another history was found, which may lack commits of this process.
     pub(super) histories: AtomicU64,
+    /// The holders that registered here, with [`Self::histories`] at that time.
+    registered: Mutex<HashMap<i64, u64>>,
+    /// When this machine booted, on the store's timeline, as this process has learned it.
+    pub(super) booted_at: Mutex<Option<Timestamp>>,
     /// The number of [`super::news`] that was read last.
     pub(super) news: AtomicI64,
     /// The machine's uptime when this process last sent a notification, in microseconds.
@@ -37,6 +45,8 @@ impl Shared {
             before_commit: None,
             server: Mutex::default(),
             histories: AtomicU64::new(0),
+            registered: Mutex::default(),
+            booted_at: Mutex::default(),
             news: AtomicI64::new(0),
             notified: AtomicU64::new(0),
         }
@@ -67,5 +77,27 @@ impl Shared {
         }
         *known = Some((server.history, server.started.clone()));
         Ok(())
+    }
+
+    /// A number that changes when another process has written something.
+    pub(super) fn version(&self) -> i64 {
+        // A failover may lose numbers, which then come again.
+        let histories = self.histories.load(Ordering::SeqCst) as i64;
+        self.news.load(Ordering::Relaxed).wrapping_add(histories << 40)
+    }
+
+    /// Remembers a holder that registered when this many histories had been found.
+    pub(super) fn register(&self, holder: HolderId, histories: u64) {
+        self.registered.lock().unwrap_or_else(PoisonError::into_inner).insert(holder.0, histories);
+    }
+
+    pub(super) fn unregister(&self, holder: HolderId) {
+        self.registered.lock().unwrap_or_else(PoisonError::into_inner).remove(&holder.0);
+    }
+
+    /// Whether commits of a holder may be lost, because another history was found since it registered.
+    pub(super) fn may_have_lost(&self, holder: HolderId) -> bool {
+        let registered = self.registered.lock().unwrap_or_else(PoisonError::into_inner);
+        registered.get(&holder.0).is_some_and(|then| *then != self.histories.load(Ordering::SeqCst))
     }
 }

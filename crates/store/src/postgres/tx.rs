@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use comity_core::time::Span;
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
@@ -9,6 +10,7 @@ use super::connection::Session;
 use super::failure::{Failure, Result};
 use super::liveness::LeaseWatch;
 use super::param::Param;
+use crate::machine::{Machine, ThisMachine};
 
 /// A connection inside a transaction. Methods block the thread of the connection.
 pub(super) struct Tx<'a> {
@@ -18,11 +20,19 @@ pub(super) struct Tx<'a> {
     /// Whether other processes should look soon.
     news: bool,
     pub(super) watch: &'a LeaseWatch,
+    /// The machine's uptime when this was asked for.
+    asked: Span,
 }
 
 impl<'a> Tx<'a> {
-    pub(super) fn new(session: &'a Session, watch: &'a LeaseWatch) -> Self {
-        Self { session, changed: false, news: false, watch }
+    pub(super) fn new(session: &'a Session, watch: &'a LeaseWatch, asked: Span) -> Self {
+        Self { session, changed: false, news: false, watch, asked }
+    }
+
+    /// How long ago this was asked for. A caller's `now` is that old: it may have waited for other work, for a lock, or for
+    /// the database.
+    pub(super) fn age(&self) -> Span {
+        ThisMachine.up().less(self.asked)
     }
 
     /// The rows of a query that changes nothing.
