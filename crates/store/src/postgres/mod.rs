@@ -7,15 +7,17 @@
 //! - `location`: the URL; `connection`: one connection; `failure`: what errors mean; `outages`: waiting for the database
 //! - `lanes`: the threads and their connections; `tx`, `param`: how statements are run; `shared`: what threads share
 //! - `news`: hearing from other processes; `liveness`: which of them are alive
-//! - `migrations`: the tables, in `migrations/*.sql`
+//! - `migrations`: the tables, in `migrations/*.sql`; `copying`: from and to another kind of database
 //! - `time`, `holders`, `domains`, `idle_domains`, `permits`, `status`, `jobs`, `job_retry`, `tasks`, `claiming`, `settling`,
-//!   `results`, `retention`, `sources`, `fetches`, `items`, `details`, `scrapes`, `sharing`, `hooks`, `wiki`, `wiki_files`,
+//!   `results`, `retention`, `sources`, `fetches`, `items`, `details`, `scrapes`, `scrape_log`, `sharing`, `hooks`, `wiki`, `wiki_files`,
 //!   `wiki_revisions`, `robots`, `counts_and_secrets`: one part of the `Store` trait each, next to its SQL
 //!
 //! This file opens and closes the store.
 
 mod claiming;
 mod connection;
+#[cfg(feature = "sqlite")]
+pub(crate) mod copying;
 mod counts_and_secrets;
 mod details;
 mod domains;
@@ -41,6 +43,7 @@ mod request_parts;
 mod results;
 mod retention;
 mod robots;
+mod scrape_log;
 mod scrapes;
 mod settled_rows;
 mod settling;
@@ -173,7 +176,7 @@ impl Opening {
         let known = known.map(|known| known.id);
         drop(lanes.send(Lane::Beat, move |worker| {
             let _done = done;
-            let found = initialize(worker, missing, known);
+            let found = initialize(worker, missing, known).map_err(while_opening);
             *result.lock().unwrap_or_else(PoisonError::into_inner) = Some(found);
             Ok(())
         }));
@@ -230,6 +233,14 @@ fn initialize(
     match known {
         Some(known) if known != id => Err(StoreError::Another { location: location.to_string() }),
         _ => Ok(Some(id)),
+    }
+}
+
+/// What a refusal means before there is a store: it cannot be used, as with a wrong password.
+fn while_opening(error: StoreError) -> StoreError {
+    match error {
+        StoreError::Rejected { location, what } => StoreError::Unavailable { location, what, outage: None },
+        error => error,
     }
 }
 
