@@ -188,9 +188,9 @@ impl Tx<'_> {
             ended_us = coalesce(ended_us, $2) WHERE id = $1";
         self.change(sql, &[&id, &us(now)])?;
         self.tell();
-        let sql = "WITH some AS MATERIALIZED (SELECT id FROM task WHERE job_id = $1 ORDER BY id LIMIT $2),
-                attempts AS (DELETE FROM logged_attempt USING some WHERE task_id = some.id)
-            DELETE FROM task USING some WHERE task.id = some.id";
+        let sql = "WITH batch AS MATERIALIZED (SELECT id FROM task WHERE job_id = $1 ORDER BY id LIMIT $2),
+                attempts AS (DELETE FROM logged_attempt USING batch WHERE task_id = batch.id)
+            DELETE FROM task USING batch WHERE task.id = batch.id";
         if self.change(sql, &[&id, &i64::from(limit)])? == u64::from(limit) {
             return Ok(Removed::More);
         }
@@ -264,17 +264,17 @@ fn failed_like(wanted: &[&str], matching: Option<&str>) -> String {
 /// with their states. `fields` are set besides. Returns their lanes, and for each how many there were, by state, and the last.
 fn revive_sql(some: &str, fields: &str) -> String {
     format!(
-        "WITH some AS MATERIALIZED ({some}),
+        "WITH batch AS MATERIALIZED ({some}),
             -- The only attempt of a task is in its row, which is about to forget it.
             logged AS (INSERT INTO logged_attempt (task_id, started_us, took_us, outcome, status)
                 SELECT id, last_us, coalesce(last_took_us, 0), last_outcome, status FROM task
-                WHERE id IN (SELECT id FROM some) AND requests = 1 AND last_us IS NOT NULL AND last_outcome IS NOT NULL
+                WHERE id IN (SELECT id FROM batch) AND requests = 1 AND last_us IS NOT NULL AND last_outcome IS NOT NULL
                 ON CONFLICT DO NOTHING),
             waits AS (UPDATE task SET state = 'waiting', retries = 0, forgiven = 0, hops = 0, bodiless = false, at_url = NULL,
                     ready_us = $2, lane_id = coalesce(home_lane_id, lane_id), home_lane_id = NULL, requests = 0,
                     last_us = NULL, last_took_us = NULL, last_outcome = NULL, {fields}
-                FROM some WHERE task.id = some.id AND task.state = some.state
-                RETURNING task.id, task.lane_id, some.state)
+                FROM batch WHERE task.id = batch.id AND task.state = batch.state
+                RETURNING task.id, task.lane_id, batch.state)
         SELECT lane_id, count(*) FILTER (WHERE state = 'done'), count(*) FILTER (WHERE state = 'failed'),
             count(*) FILTER (WHERE state = 'skipped'), max(id) FROM waits GROUP BY lane_id ORDER BY lane_id"
     )

@@ -393,12 +393,12 @@ impl Tx<'_> {
 
     fn skip_waiting(&mut self, job: i64, limit: u32, now: Timestamp) -> Result<u64> {
         // Lane by lane: the tasks that wait are few among those of the job, and the index of a lane has only them.
-        let sql = "WITH some AS MATERIALIZED (
+        let sql = "WITH batch AS MATERIALIZED (
                 SELECT waiting.id FROM lane CROSS JOIN LATERAL (
                     SELECT id FROM task WHERE lane_id = lane.id AND state = 'waiting' LIMIT $2) AS waiting
                 WHERE lane.job_id = $1 LIMIT $2)
-            UPDATE task SET state = 'skipped', error = $3, settled_us = $4 FROM some
-            WHERE task.id = some.id AND state = 'waiting'";
+            UPDATE task SET state = 'skipped', error = $3, settled_us = $4 FROM batch
+            WHERE task.id = batch.id AND state = 'waiting'";
         let skipped = self.change(sql, &[&job, &i64::from(limit), &JOB_ENDED, &us(now)])?;
         let sql = "UPDATE lane SET due_us = NULL WHERE job_id = $1 AND holder IS NULL AND due_us IS NOT NULL";
         self.change(sql, &[&job])?;

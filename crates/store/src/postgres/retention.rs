@@ -76,13 +76,13 @@ impl Tx<'_> {
 
     /// Deletes tasks of a job, and counts them and their attempts.
     fn prune_tasks(&mut self, job: i64, limit: u32) -> Result<Pruned> {
-        let sql = "WITH some AS MATERIALIZED (
+        let sql = "WITH batch AS MATERIALIZED (
                 SELECT id, requests, last_us FROM task WHERE job_id = $1 ORDER BY id LIMIT $2),
-            logged AS (DELETE FROM logged_attempt USING some WHERE task_id = some.id RETURNING task_id, started_us),
-            gone AS (DELETE FROM task USING some WHERE task.id = some.id RETURNING task.id)
-            SELECT (SELECT count(*) FROM gone), (SELECT count(*) FROM logged) + (SELECT count(*) FROM some
+            logged AS (DELETE FROM logged_attempt USING batch WHERE task_id = batch.id RETURNING task_id, started_us),
+            gone AS (DELETE FROM task USING batch WHERE task.id = batch.id RETURNING task.id)
+            SELECT (SELECT count(*) FROM gone), (SELECT count(*) FROM logged) + (SELECT count(*) FROM batch
                 WHERE requests = 1 AND last_us IS NOT NULL AND NOT EXISTS (
-                    SELECT 1 FROM logged WHERE task_id = some.id AND started_us = some.last_us))";
+                    SELECT 1 FROM logged WHERE task_id = batch.id AND started_us = batch.last_us))";
         let rows = self.change_rows(sql, &[&job, &i64::from(limit)])?;
         let count = |nth: usize| rows.first().map_or(0, |row| row.get::<_, i64>(nth).max(0) as u64);
         Ok(Pruned { tasks: count(0), attempts: count(1), ..Pruned::default() })
@@ -108,7 +108,7 @@ impl Tx<'_> {
         let Log { table, over } = log;
         let sql = format!(
             "SELECT max(id), count(*), count(*) FILTER (WHERE started_us < $3) FROM
-            (SELECT id, started_us FROM {table} WHERE id > $1 ORDER BY id LIMIT $2) AS some"
+            (SELECT id, started_us FROM {table} WHERE id > $1 ORDER BY id LIMIT $2) AS batch"
         );
         let row = self.one(&sql, &[&after, &i64::from(limit), &us(before)])?;
         let (Some(last), count, old): (Option<i64>, i64, i64) = (row.get(0), row.get(1), row.get(2)) else {
