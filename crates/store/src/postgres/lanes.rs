@@ -191,7 +191,7 @@ impl Worker {
             let asked = self.asked;
             let read = self.session().and_then(|(session, shared)| {
                 session.begin_reading(&shared.location.schema)?;
-                let value = work(&mut Tx::new(session, &shared.watch, asked))?;
+                let value = work(&mut Tx::new(session, &shared.watch).asked_at(asked))?;
                 session.commit()?;
                 Ok(value)
             });
@@ -236,7 +236,7 @@ impl Worker {
         };
         let asked = self.asked;
         let (session, shared) = self.session()?;
-        let mut tx = Tx::new(session, &shared.watch, asked);
+        let mut tx = Tx::new(session, &shared.watch).asked_at(asked);
         let value = work(&mut tx)?;
         let (changed, news) = (tx.has_changed(), tx.has_news());
         if news {
@@ -268,7 +268,7 @@ impl Worker {
             location: worker.shared.location.to_string(),
             what,
         };
-        let (mut conflicts, asked) = (0, self.asked);
+        let mut conflicts = 0;
         loop {
             let looked_up = self.begin().and_then(|now| {
                 let (session, shared) = self.session()?;
@@ -276,7 +276,7 @@ impl Worker {
                     return Ok(Some("other".to_owned()));
                 }
                 let sql = "SELECT pg_xact_status($1::text::xid8)";
-                let rows = Tx::new(session, &shared.watch, asked).rows(sql, &[&server.xid])?;
+                let rows = Tx::new(session, &shared.watch).rows(sql, &[&server.xid])?;
                 session.commit()?;
                 Ok(rows.first().and_then(|row| row.get::<_, Option<String>>(0)))
             });

@@ -25,8 +25,13 @@ pub(super) struct Tx<'a> {
 }
 
 impl<'a> Tx<'a> {
-    pub(super) fn new(session: &'a Session, watch: &'a LeaseWatch, asked: Span) -> Self {
-        Self { session, changed: false, news: false, watch, asked }
+    pub(super) fn new(session: &'a Session, watch: &'a LeaseWatch) -> Self {
+        Self { session, changed: false, news: false, watch, asked: ThisMachine.up() }
+    }
+
+    /// For work that was asked for at this uptime of the machine.
+    pub(super) fn asked_at(self, asked: Span) -> Self {
+        Self { asked, ..self }
     }
 
     /// How long ago this was asked for. A caller's `now` is that old: it may have waited for other work, for a lock, or for
