@@ -85,6 +85,11 @@ impl Tx<'_> {
         if lanes.is_empty() {
             return Ok(());
         }
+        // Somebody who has locked the job may be waiting for one of these lanes. They stay due, and are ended with the next claim.
+        let sql = "SELECT 1 FROM job WHERE id = $1 FOR NO KEY UPDATE SKIP LOCKED";
+        if !self.exists(sql, &[&job])? {
+            return Ok(());
+        }
         let ids: Vec<i64> = lanes.iter().map(|(lane, ..)| *lane).collect();
         let states: Vec<&str> = lanes.iter().map(|(_, state, _)| *state).collect();
         let errors: Vec<_> = lanes.iter().map(|(.., error)| text(error)).collect();

@@ -257,12 +257,8 @@ impl Tx<'_> {
 
     /// Applies results to the items that were scraped.
     fn settle_items_of(&mut self, accepted: &[Accepted<'_>], now: Timestamp) -> Result<()> {
-        for Accepted { settle, item, .. } in accepted {
-            if let Some(item) = item {
-                self.settle_item(*item, settle, now)?;
-            }
-        }
-        Ok(())
+        let of_items = accepted.iter().filter_map(|row| Some((row.item?, row.settle)));
+        self.settle_items(&of_items.collect::<Vec<_>>(), now)
     }
 
     /// Logs attempts beyond those that are in the rows of their tasks.
