@@ -1,7 +1,5 @@
 //! Stores jobs: opens, lists and ends them, and records who fills them and works on them. Retries are in `job_retry`.
 
-use std::collections::HashSet;
-
 use comity_core::task::{JobId, JobState, JobStep, TaskId};
 use comity_core::time::Timestamp;
 use serde_json::Value;
@@ -9,7 +7,9 @@ use tokio_postgres::Row;
 
 use super::failure::{Failure, Result};
 use super::param::{Param, opt_text, text};
-use super::{Postgres, Tx, at, us};
+use super::time::HOLDER_US;
+use super::tx::{Tx, by_key};
+use super::{Postgres, at, us};
 use crate::Reply;
 use crate::domains::HolderId;
 use crate::jobs::{Counts, FillStep, Job, JobStore, Removed, RetryFilter, RowMark, Stepped};
@@ -188,39 +188,28 @@ impl Tx<'_> {
         self.with_activity(rows.iter().map(job_of).collect())
     }
 
-    /// Adds to jobs whether a live process works on them or reads a list into them, and whether a process died while it
-    /// worked on them.
+    /// Adds to jobs whether a process that seems to be alive works on them or reads a list into them, and whether one died
+    /// while it worked on them. A lease that has ended is taken as a death here: if nobody else is running, nobody records it.
     fn with_activity(&mut self, mut jobs: Vec<Job>) -> Result<Vec<Job>> {
-        let ids: Vec<i64> = jobs.iter().map(|job| id_of(job.id)).collect();
-        let sql = "SELECT job_id, holder, true FROM worker WHERE job_id = ANY ($1)
-            UNION ALL SELECT job_id, holder, false FROM filler WHERE job_id = ANY ($1)";
-        let rows = if ids.is_empty() { Vec::new() } else { self.rows(sql, &[&ids])? };
-        if rows.is_empty() {
+        if jobs.is_empty() {
             return Ok(jobs);
         }
-        let busy: Vec<(i64, i64, bool)> =
-            rows.iter().map(|row| (row.get(0), row.get(1), row.get(2))).collect();
-        let alive = self.alive(busy.iter().map(|busy| busy.1).collect())?;
-        let (mut worked_on, mut abandoned) = (HashSet::new(), HashSet::new());
-        for (job, holder, works) in busy {
-            if alive.contains(&holder) {
-                worked_on.insert(job);
-            } else if works {
-                abandoned.insert(job);
+        let ids: Vec<i64> = jobs.iter().map(|job| id_of(job.id)).collect();
+        let sql = format!(
+            "SELECT job_id, bool_or(holder.id IS NOT NULL), bool_or(works AND holder.id IS NULL) FROM (
+                SELECT job_id, holder AS holder_id, true AS works FROM worker WHERE job_id = ANY ($1)
+                UNION ALL SELECT job_id, holder, false FROM filler WHERE job_id = ANY ($1)) AS busy
+            LEFT JOIN holder ON holder.id = holder_id AND died_us IS NULL
+                AND (offset_us IS NULL OR until_us > {HOLDER_US})
+            GROUP BY job_id"
+        );
+        let busy = by_key(self.rows(&sql, &[&ids])?);
+        for job in &mut jobs {
+            if let Some(row) = busy.get(&id_of(job.id)) {
+                (job.worked_on, job.abandoned) = (row.get(1), row.get(2));
             }
         }
-        for job in &mut jobs {
-            job.worked_on = worked_on.contains(&id_of(job.id));
-            job.abandoned = abandoned.contains(&id_of(job.id));
-        }
         Ok(jobs)
-    }
-
-    /// Which of these holders are alive.
-    fn alive(&mut self, mut holders: Vec<i64>) -> Result<HashSet<i64>> {
-        holders.sort_unstable();
-        holders.dedup();
-        self.live_holders(&holders)
     }
 
     /// Makes others wait who want to change the state of a job, fill it, add tasks to it or settle its tasks, until this
@@ -315,7 +304,7 @@ impl Tx<'_> {
         if holders.is_empty() {
             return Ok(false);
         }
-        let alive = self.alive(holders.clone())?;
+        let alive = self.live_holders(&holders)?;
         let dead: Vec<i64> = holders.into_iter().filter(|holder| !alive.contains(holder)).collect();
         if !dead.is_empty() {
             let sql = "DELETE FROM filler WHERE job_id = $1 AND holder = ANY ($2)";
