@@ -37,7 +37,8 @@ impl Session {
             .build()
             .map_err(|error| Failure::Rejected(format!("could not start a runtime: {error}")))?;
         let tls = tokio_postgres_rustls::MakeRustlsConnect::new(tls(&location.tls)?);
-        let connect = tokio::time::timeout(patience, location.config.connect(tls));
+        // Timers belong to the runtime, so they are made inside it.
+        let connect = async { tokio::time::timeout(patience, location.config.connect(tls)).await };
         let (client, connection) = runtime.block_on(connect).map_err(|_| Failure::Timeout)??;
         // Its end shows with the next statement.
         runtime.spawn(async { drop(connection.await) });
@@ -55,7 +56,8 @@ impl Session {
             .build()
             .map_err(|error| Failure::Rejected(format!("could not start a runtime: {error}")))?;
         let tls = tokio_postgres_rustls::MakeRustlsConnect::new(tls(&location.tls)?);
-        let connect = tokio::time::timeout(patience, location.config.connect(tls));
+        // Timers belong to the runtime, so they are made inside it.
+        let connect = async { tokio::time::timeout(patience, location.config.connect(tls)).await };
         let (client, mut connection) = runtime.block_on(connect).map_err(|_| Failure::Timeout)??;
         runtime.spawn(async move {
             loop {
