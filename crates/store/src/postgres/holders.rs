@@ -64,10 +64,9 @@ impl Tx<'_> {
     /// Declares a holder of this process dead: it stops, or its commits may be lost. Domains that it did not release count as
     /// left by a dead holder.
     pub(super) fn end(&mut self, holder: HolderId, now: Timestamp) -> Result<()> {
-        let sql = "SELECT beat, until_us FROM holder WHERE id = $1 AND died_us IS NULL FOR UPDATE";
+        let sql = "SELECT beat FROM holder WHERE id = $1 AND died_us IS NULL FOR UPDATE";
         let Some(row) = self.row(sql, &[&holder.0])? else { return Ok(()) };
-        let latest = now.min(at(row.get(1)));
-        self.mark_dead(&[Silent { id: holder.0, beat: row.get(0), latest }], now)
+        self.mark_dead(&[Silent { id: holder.0, beat: row.get(0), latest: now }], now)
     }
 
     /// Whether a holder may still write. If so, nobody declares it dead before this transaction ends.

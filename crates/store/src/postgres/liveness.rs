@@ -25,11 +25,6 @@ impl LeaseWatch {
         now.since(seen.1) >= LEASE
     }
 
-    /// Since when the heartbeat of a holder is unchanged, as far as this process has seen.
-    pub(super) fn seen_at(&self, holder: i64) -> Option<Timestamp> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&holder).map(|seen| seen.1)
-    }
-
     pub(super) fn forget(&self, holder: i64) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&holder);
     }
