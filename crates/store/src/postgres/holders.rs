@@ -26,16 +26,6 @@ pub(super) struct HolderRow {
     pub(super) died: Option<Timestamp>,
 }
 
-/// A holder that seems to be dead.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Silent {
-    pub(super) id: i64,
-    /// The heartbeat last seen of it.
-    pub(super) beat: i64,
-    /// The latest time at which it may have sent a request.
-    pub(super) latest: Timestamp,
-}
-
 impl Tx<'_> {
     /// Assigns an id, and starts a lease.
     pub(super) fn register(&mut self, name: &str, now: Timestamp) -> Result<HolderId> {
@@ -66,7 +56,7 @@ impl Tx<'_> {
     pub(super) fn end(&mut self, holder: HolderId, now: Timestamp) -> Result<()> {
         let sql = "SELECT beat FROM holder WHERE id = $1 AND died_us IS NULL FOR UPDATE";
         let Some(row) = self.row(sql, &[&holder.0])? else { return Ok(()) };
-        self.mark_dead(&[Silent { id: holder.0, beat: row.get(0), latest: now }], now)
+        self.mark_dead(&[(holder.0, row.get(0))], now)
     }
 
     /// Whether a holder may still write. If so, nobody declares it dead before this transaction ends.
@@ -128,42 +118,36 @@ impl Tx<'_> {
     fn check_beats(&mut self, beats: &[(i64, i64)], now: Timestamp) -> Result<()> {
         let age = self.age();
         let silent = beats.iter().filter(|(id, beat)| self.watch.is_silent(*id, *beat, now, age));
-        // How far its clock is from ours is unknown, so it may have sent requests until now.
-        let silent: Vec<Silent> =
-            silent.map(|(id, beat)| Silent { id: *id, beat: *beat, latest: now }).collect();
+        let silent: Vec<(i64, i64)> = silent.copied().collect();
         self.mark_dead(&silent, now)
     }
 
     /// Declares holders dead whose last heartbeat is still the one that was seen, and frees what they worked on.
-    pub(super) fn mark_dead(&mut self, silent: &[Silent], now: Timestamp) -> Result<()> {
+    fn mark_dead(&mut self, silent: &[(i64, i64)], now: Timestamp) -> Result<()> {
         if silent.is_empty() {
             return Ok(());
         }
-        let ids: Vec<i64> = silent.iter().map(|silent| silent.id).collect();
+        let ids: Vec<i64> = silent.iter().map(|(id, _)| *id).collect();
         let sql = "SELECT id, beat FROM holder WHERE id = ANY($1) AND died_us IS NULL
             ORDER BY id FOR UPDATE SKIP LOCKED";
-        let rows = self.rows(sql, &[&ids])?;
-        let locked: HashMap<i64, i64> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
-        let dead: Vec<&Silent> =
-            silent.iter().filter(|silent| locked.get(&silent.id) == Some(&silent.beat)).collect();
+        let locked = self.rows(sql, &[&ids])?;
+        let locked = locked.iter().map(|row| (row.get::<_, i64>(0), row.get::<_, i64>(1)));
+        let dead: Vec<i64> = locked.filter(|locked| silent.contains(locked)).map(|(id, _)| id).collect();
         if dead.is_empty() {
             return Ok(());
         }
-        let ids: Vec<i64> = dead.iter().map(|dead| dead.id).collect();
-        let latest: Vec<i64> = dead.iter().map(|dead| us(dead.latest)).collect();
-        let sql = "UPDATE holder SET died_us = dead.died_us FROM unnest($1, $2) AS dead (id, died_us)
-            WHERE holder.id = dead.id";
-        self.change(sql, &[&ids, &latest])?;
+        // How far their clocks are from ours is unknown, so they may have sent requests until now.
+        self.change("UPDATE holder SET died_us = $2 WHERE id = ANY($1)", &[&dead, &us(now)])?;
         let sql = "UPDATE lane SET holder = NULL, due_us = $2
             FROM (SELECT id FROM lane WHERE holder = ANY($1) ORDER BY id FOR NO KEY UPDATE) AS freed
             WHERE lane.id = freed.id";
-        self.change(sql, &[&ids, &us(now)])?;
+        self.change(sql, &[&dead, &us(now)])?;
         let sql = "UPDATE domain SET wanted_by = NULL
             FROM (SELECT id FROM domain WHERE wanted_by IS NOT NULL AND wanted_by = ANY($1)
                 ORDER BY id FOR NO KEY UPDATE) AS unwanted
             WHERE domain.id = unwanted.id";
-        self.change(sql, &[&ids])?;
-        ids.iter().for_each(|id| self.watch.forget(*id));
+        self.change(sql, &[&dead])?;
+        dead.iter().for_each(|id| self.watch.forget(*id));
         self.tell();
         Ok(())
     }
