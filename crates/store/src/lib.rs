@@ -43,6 +43,8 @@
 
 mod availability;
 pub mod backup;
+#[cfg(all(feature = "postgres", feature = "sqlite"))]
+pub mod copy;
 pub mod counts;
 pub mod details;
 pub mod domains;

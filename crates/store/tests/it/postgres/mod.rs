@@ -1,5 +1,6 @@
 //! The PostgreSQL store, as opened by the conformance suite.
 
+mod copy;
 mod server;
 
 use std::sync::Arc;
