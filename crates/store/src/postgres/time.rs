@@ -121,7 +121,7 @@ impl Tx<'_> {
             ("task", "ready_us", future, "state = 'waiting'"),
             ("item", "wake_us", future, "true"),
             ("source", "retry_us", future, "true"),
-            ("robots", "fetched_us", future, "true"),
+            ("robots_file", "fetched_us", future, "true"),
             ("scrape_log", "started_us", recent, "true"),
         ] {
             let moved = moved(column);

@@ -2,6 +2,8 @@
 
 mod copy;
 mod server;
+mod stopped_holders;
+mod time;
 
 use std::sync::Arc;
 

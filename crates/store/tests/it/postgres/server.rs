@@ -29,6 +29,14 @@ impl Server {
         format!("postgres://postgres@127.0.0.1:{}/postgres?schema=test_{nth}&sslmode=disable", self.port)
     }
 
+    /// A session that runs the SQL on its standard input and prints values only.
+    pub(crate) fn psql(&self) -> Child {
+        let mut psql = Command::new(binaries().join("psql"));
+        psql.args(["-h", "127.0.0.1", "-U", "postgres", "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1"]);
+        psql.args(["-p", &self.port.to_string(), "postgres"]);
+        psql.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
+    }
+
     fn start() -> Self {
         let folder = tempfile::Builder::new().prefix("comity-postgres-").tempdir().unwrap().keep();
         let bin = binaries();
