@@ -37,3 +37,43 @@ impl LeaseWatch {
 
 /// A look that takes less than this counts as done at once: holders stop sending earlier than that before their leases end.
 const LATE: Span = Span::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOLDER: i64 = 7;
+
+    fn at(secs: i64) -> Timestamp {
+        Timestamp::from_secs(secs)
+    }
+
+    /// B74
+    #[test]
+    fn a_holder_is_silent_when_its_heartbeat_was_seen_unchanged_for_a_lease() {
+        let watch = LeaseWatch::default();
+        let looks = [(0, 1, false), (9, 1, false), (9, 2, false), (18, 2, false), (19, 2, true)];
+        for (secs, beat, expected) in looks {
+            assert_eq!(watch.is_silent(HOLDER, beat, at(secs), Span::ZERO), expected, "after {secs} s");
+        }
+    }
+
+    /// B77: whoever looks late must not count the time before that as silence.
+    #[test]
+    fn a_look_that_took_long_counts_from_when_it_was_done() {
+        let watch = LeaseWatch::default();
+        assert!(!watch.is_silent(HOLDER, 1, at(0), Span::from_secs(5)));
+        assert!(!watch.is_silent(HOLDER, 1, at(14), Span::ZERO), "seen for nine seconds");
+        assert!(watch.is_silent(HOLDER, 1, at(15), Span::ZERO));
+    }
+
+    #[test]
+    fn after_an_outage_everybody_has_a_whole_lease() {
+        let watch = LeaseWatch::default();
+        assert!(!watch.is_silent(HOLDER, 1, at(0), Span::ZERO));
+        watch.clear();
+        assert!(!watch.is_silent(HOLDER, 1, at(60), Span::ZERO));
+        assert!(!watch.is_silent(HOLDER, 1, at(69), Span::ZERO));
+        assert!(watch.is_silent(HOLDER, 1, at(70), Span::ZERO));
+    }
+}

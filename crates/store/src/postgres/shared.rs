@@ -101,3 +101,49 @@ impl Shared {
         registered.get(&holder.0).is_some_and(|then| *then != self.histories.load(Ordering::SeqCst))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use comity_core::time::Span;
+
+    use super::*;
+
+    const HOLDER: HolderId = HolderId(7);
+
+    fn server(history: u32, started: &str) -> Server {
+        Server { history, started: started.to_owned(), xid: String::new() }
+    }
+
+    fn shared() -> Shared {
+        let location = Location::parse("postgres://db.example/store").unwrap();
+        Shared::new(location.clone(), Outages::new(location, Span::ZERO))
+    }
+
+    /// B77: a promoted standby may lack the last commits.
+    #[test]
+    fn after_a_failover_holders_may_have_lost_commits_until_they_register_again() {
+        let shared = shared();
+        shared.meet(&server(1, "monday")).unwrap();
+        shared.register(HOLDER, shared.histories.load(Ordering::SeqCst));
+        let version = shared.version();
+        shared.meet(&server(1, "tuesday")).unwrap();
+        assert!(!shared.may_have_lost(HOLDER), "a server that was restarted has lost nothing");
+        shared.meet(&server(2, "tuesday")).unwrap();
+        assert!(shared.may_have_lost(HOLDER));
+        assert_ne!(shared.version(), version);
+        shared.register(HOLDER, shared.histories.load(Ordering::SeqCst));
+        assert!(!shared.may_have_lost(HOLDER));
+    }
+
+    /// B77: what is written to a server that was replaced will be lost.
+    #[test]
+    fn a_server_that_was_replaced_is_refused() {
+        let shared = shared();
+        shared.meet(&server(2, "monday")).unwrap();
+        let refused = shared.meet(&server(1, "monday")).unwrap_err();
+        assert!(
+            refused.what().starts_with("this server is on timeline 1, but the store has been on timeline 2")
+        );
+        shared.meet(&server(2, "monday")).unwrap();
+    }
+}
