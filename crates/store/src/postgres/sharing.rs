@@ -219,6 +219,7 @@ const CANDIDATES: &str = "SELECT item.id, item.source_id, item.task_id IS NOT DI
         UNION ALL SELECT item_id, true FROM sharer WHERE task_id = $1) AS named
     LEFT JOIN item ON item.id = named.item_id LEFT JOIN source ON source.id = item.source_id
     WHERE NOT is_sharer OR item.task_id = $1 ORDER BY is_sharer, item.id";
-/// What an item gets from another one whose page it shares.
-const RESULT: &str = "state = other.state, scraped_us = other.scraped_us, status = other.status, bytes = other.bytes,
+/// What an item gets from another one whose page it shares. The state is that of the page: the other item may be waiting
+/// again.
+const RESULT: &str = "state = CASE WHEN coalesce(other.bytes, 0) = 0 THEN 'partial' ELSE 'done' END, scraped_us = other.scraped_us, status = other.status, bytes = other.bytes,
     file = other.file, content_type = other.content_type, scraped_as = other.id, error = NULL, wake_us = NULL";

@@ -152,7 +152,7 @@ impl Tx<'_> {
 
     fn change_source(&mut self, id: SourceId, change: &SourceChange) -> Result<Changed> {
         self.lock("source", id.0)?;
-        let Some(mut source) = self.source(id)? else { return Ok(Changed::Missing) };
+        let Some(before) = self.source(id)? else { return Ok(Changed::Missing) };
         if let Some(url) = &change.url {
             self.lock_url(url)?;
             let taken = self.source_with_url(url)?.map(|other| other.id);
@@ -160,7 +160,11 @@ impl Tx<'_> {
                 return Ok(Changed::Taken(other));
             }
         }
+        let mut source = before.clone();
         apply(change, &mut source);
+        if source == before {
+            return Ok(Changed::Yes(source));
+        }
         self.write_source(&source)?;
         self.tell();
         Ok(self.source(id)?.map_or(Changed::Missing, Changed::Yes))
