@@ -1,6 +1,8 @@
 //! The PostgreSQL store, as opened by the conformance suite.
 
 mod copy;
+mod globs;
+mod opening;
 mod server;
 mod stopped_holders;
 mod time;

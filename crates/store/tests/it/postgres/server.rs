@@ -29,6 +29,26 @@ impl Server {
         format!("postgres://postgres@127.0.0.1:{}/postgres?schema=test_{nth}&sslmode=disable", self.port)
     }
 
+    /// Runs SQL as the superuser.
+    pub(crate) fn run_sql(&self, sql: &str) {
+        let mut psql = Command::new(binaries().join("psql"));
+        psql.args([
+            "-h",
+            "127.0.0.1",
+            "-U",
+            "postgres",
+            "-X",
+            "-q",
+            "-v",
+            "ON_ERROR_STOP=1",
+            "-c",
+            sql,
+            "postgres",
+        ]);
+        let done = psql.args(["-p", &self.port.to_string()]).output().unwrap();
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    }
+
     /// A session that runs the SQL on its standard input and prints values only.
     pub(crate) fn psql(&self) -> Child {
         let mut psql = Command::new(binaries().join("psql"));
@@ -61,6 +81,9 @@ impl Server {
         );
         let mut file = std::fs::OpenOptions::new().append(true).open(data.join("postgresql.conf")).unwrap();
         file.write_all(settings.as_bytes()).unwrap();
+        // Only this user needs a password.
+        let rules = "host all guarded 127.0.0.1/32 scram-sha-256\nhost all all 127.0.0.1/32 trust\n";
+        std::fs::write(data.join("pg_hba.conf"), rules).unwrap();
         // It stops when this process ends, because then its standard input is closed.
         let script = "\"$1\" -D \"$2\" >\"$3/log\" 2>&1 & server=$!; read -r _; kill -INT $server; wait $server; rm -rf \"$3\"";
         let keeper = as_postgres(is_root, Path::new("sh"))
