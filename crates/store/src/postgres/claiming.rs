@@ -93,14 +93,14 @@ impl Tx<'_> {
         let ids: Vec<i64> = lanes.iter().map(|(lane, ..)| *lane).collect();
         let states: Vec<&str> = lanes.iter().map(|(_, state, _)| *state).collect();
         let errors: Vec<_> = lanes.iter().map(|(.., error)| text(error)).collect();
-        let sql = "WITH ended AS (
-                UPDATE task SET state = lane.state, error = lane.error, settled_us = $4
+        let sql = "WITH some AS MATERIALIZED (
+                SELECT waiting.id, 'waiting' AS was, lane.state, lane.error
                 FROM unnest($1, $2, $3) AS lane (id, state, error)
-                WHERE task.lane_id = lane.id AND task.state = 'waiting' AND task.id IN (
-                    SELECT id FROM task WHERE state = 'waiting' AND id IN (
-                        SELECT id FROM task WHERE lane_id = ANY($1) AND state = 'waiting' LIMIT $5)
-                    ORDER BY id FOR NO KEY UPDATE)
-                RETURNING task.state
+                CROSS JOIN LATERAL (SELECT id FROM task WHERE lane_id = lane.id AND state = 'waiting' LIMIT $5) AS waiting
+                LIMIT $5
+            ), ended AS (
+                UPDATE task SET state = some.state, error = some.error, settled_us = $4
+                FROM some WHERE task.id = some.id AND task.state = some.was RETURNING task.state
             ) SELECT count(*) FILTER (WHERE state = 'failed'), count(*) FILTER (WHERE state = 'skipped') FROM ended";
         let ended = self.change_rows(sql, &[&ids, &states, &errors, &us(now), &PART])?;
         let count = |nth| ended.first().map_or(0, |row| row.get::<_, i64>(nth));
@@ -127,22 +127,23 @@ impl Tx<'_> {
             return Ok(Vec::new());
         }
         let lanes: Vec<i64> = refills.iter().map(|refill| refill.lane.0).collect();
-        let limits: Vec<i64> = refills.iter().map(|refill| i64::from(refill.limit)).collect();
+        // The planner has to know how few are wanted: otherwise it might sort all tasks of a crowded lane.
+        let limit = refills.iter().map(|refill| i64::from(refill.limit)).max().unwrap_or_default();
         let after = |refill: &Refill| {
             refill.after.map_or((i64::MIN, 0), |after| (us(after.ready_at), after.task.0 as i64))
         };
         let (ready, ids): (Vec<i64>, Vec<i64>) = refills.iter().map(after).unzip();
         let sql = format!(
-            "SELECT nth, {TASK} FROM unnest($1, $2, $3, $4) WITH ORDINALITY AS lane (id, ready_us, task_id, size, nth)
+            "SELECT nth, {TASK} FROM unnest($1, $2, $3) WITH ORDINALITY AS lane (id, ready_us, task_id, nth)
             CROSS JOIN LATERAL (SELECT * FROM task WHERE lane_id = lane.id AND state = 'waiting'
                 AND (task.ready_us, task.id) > (lane.ready_us, lane.task_id)
-                ORDER BY task.ready_us, task.id LIMIT lane.size) AS task
+                ORDER BY task.ready_us, task.id LIMIT $4) AS task
             ORDER BY nth, task.ready_us, task.id"
         );
         loop {
             let mut tasks: Vec<Vec<TaskRow>> = vec![Vec::new(); refills.len()];
             let mut unreadable = BTreeMap::new();
-            for row in self.rows(&sql, &[&lanes, &ready, &ids, &limits])? {
+            for row in self.rows(&sql, &[&lanes, &ready, &ids, &limit])? {
                 let nth = row.get::<_, i64>(0) as usize - 1;
                 match (task_of(&row, 1), tasks.get_mut(nth)) {
                     (Ok(task), Some(tasks)) => tasks.push(task),
@@ -151,6 +152,9 @@ impl Tx<'_> {
                 }
             }
             if unreadable.is_empty() {
+                for (tasks, refill) in std::iter::zip(&mut tasks, refills) {
+                    tasks.truncate(refill.limit as usize);
+                }
                 return Ok(tasks);
             }
             self.fail_unreadable(&unreadable)?;

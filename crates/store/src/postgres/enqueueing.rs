@@ -105,16 +105,16 @@ impl Tx<'_> {
         // The job's tasks are looked up once; whoever else adds some waits for the lock, and any other task has a key that is
         // its own.
         let sql = "WITH given AS MATERIALIZED (
-                SELECT new.*, task.id IS NOT NULL AS is_known, task.id IS NOT NULL AND (task.url <> new.url
-                    OR coalesce(task.method, 'GET') <> coalesce(new.method, 'GET')
-                    OR coalesce(task.body, '') <> coalesce(new.body, '')) AS is_other
-                FROM unnest($3, $4, $5, $6, $7, $8, $9) WITH ORDINALITY
+                SELECT new.*, known.is_other FROM unnest($3, $4, $5, $6, $7, $8, $9) WITH ORDINALITY
                     AS new (lane_id, url_key, url, lead, method, body, headers, nth)
-                LEFT JOIN task ON task.job_id = $1 AND task.url_key = new.url_key
+                LEFT JOIN LATERAL (SELECT task.url <> new.url
+                        OR coalesce(task.method, 'GET') <> coalesce(new.method, 'GET')
+                        OR coalesce(task.body, '') <> coalesce(new.body, '') AS is_other
+                    FROM task WHERE task.job_id = $1 AND task.url_key = new.url_key LIMIT 1) AS known ON true
             ), added AS (
                 INSERT INTO task (job_id, lane_id, url, url_key, lead, ready_us, method, body, headers)
                 SELECT $1, lane_id, url, url_key, lead, $2, method, body, headers FROM given
-                WHERE NOT is_known ORDER BY nth ON CONFLICT (job_id, url_key) DO NOTHING RETURNING lane_id
+                WHERE is_other IS NULL ORDER BY nth ON CONFLICT (job_id, url_key) DO NOTHING RETURNING lane_id
             )
             SELECT lane_id, count(*), NULL FROM added GROUP BY lane_id
             UNION ALL SELECT NULL, NULL, nth FROM given WHERE is_other";

@@ -20,8 +20,6 @@ pub(super) struct Accepted<'a> {
     pub(super) item: Option<i64>,
     /// Requests that were counted before.
     pub(super) requests: i64,
-    /// Its job ended while it was in flight.
-    pub(super) was_skipped: bool,
 }
 
 impl Tx<'_> {
@@ -37,19 +35,24 @@ impl Tx<'_> {
         let jobs: Vec<i64> = settles.iter().map(|settle| settle.job.0 as i64).collect();
         let domains: Vec<i64> = settles.iter().map(|settle| settle.tenure.key.0).collect();
         let (pages, facts, last) = (Pages::of(&settles), Facts::of(&settles), Last::of(&settles));
-        let sql = "UPDATE task SET state = 'done', status = new.status, bytes = new.bytes, error = NULL,
+        // What the rows must be like is compared after each was found by its id. Otherwise, statistics from before the job was
+        // filled make the planner look for waiting tasks first.
+        let sql = "WITH new AS MATERIALIZED (
+                SELECT given.*, lane.id AS lane_id, 'waiting' AS state, 0 AS requests, NULL::bigint AS item_id
+                FROM unnest($2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
+                    AS given (id, job_id, domain_id, status, bytes, content_type, last_us, took_us, outcome,
+                        fetched_us, final_url, sha256, file, etag, last_modified)
+                CROSS JOIN LATERAL (SELECT id FROM lane
+                    WHERE lane.job_id = given.job_id AND lane.domain_id = given.domain_id LIMIT 1) AS lane
+            )
+            UPDATE task SET state = 'done', status = new.status, bytes = new.bytes, error = NULL,
             settled_us = $1, requests = 1, last_us = new.last_us, last_took_us = new.took_us,
             last_outcome = new.outcome, fetched_us = new.fetched_us, final_url = new.final_url,
             content_type = new.content_type,
             changed = NOT (new.status = 304 OR task.sha256 IS NOT NULL AND task.sha256 IS NOT DISTINCT FROM new.sha256),
             sha256 = new.sha256, file = new.file, etag = new.etag, last_modified = new.last_modified
-            FROM (SELECT given.*, lane.id AS lane_id
-                FROM unnest($2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
-                    AS given (id, job_id, domain_id, status, bytes, content_type, last_us, took_us, outcome,
-                        fetched_us, final_url, sha256, file, etag, last_modified)
-                JOIN lane ON lane.job_id = given.job_id AND lane.domain_id = given.domain_id) AS new
-            WHERE task.id = new.id AND task.state = 'waiting' AND task.lane_id = new.lane_id
-                AND task.job_id = new.job_id AND task.item_id IS NULL AND task.requests = 0
+            FROM new WHERE task.id = new.id AND task.lane_id = new.lane_id AND task.state = new.state
+                AND task.requests = new.requests AND task.item_id IS NOT DISTINCT FROM new.item_id
             RETURNING task.id";
         let Pages { ids, status, bytes, content_type } = &pages;
         let Last { started, took, outcome, .. } = &last;

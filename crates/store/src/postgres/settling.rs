@@ -112,35 +112,40 @@ impl Tx<'_> {
             return Ok(settled);
         }
         let mut accepted = Vec::with_capacity(others.len());
-        for (nth, row) in self.accept(settles, &others)? {
-            settled.push((nth, row.was_skipped));
+        for (nth, row, was_skipped) in self.accept(settles, &others)? {
+            settled.push((nth, was_skipped));
             accepted.push(row);
         }
         self.write_settled(&accepted, lanes, now)?;
         Ok(settled)
     }
 
-    /// Locks the tasks of results and decides which of these are accepted.
-    fn accept<'a>(&mut self, settles: &'a [Settle], nths: &[usize]) -> Result<Vec<(usize, Accepted<'a>)>> {
+    /// Locks the tasks of results and decides which of these are accepted, and whether the end of the job had skipped the task.
+    fn accept<'a>(
+        &mut self,
+        settles: &'a [Settle],
+        nths: &[usize],
+    ) -> Result<Vec<(usize, Accepted<'a>, bool)>> {
         let ids: Vec<i64> = nths.iter().map(|nth| settles[*nth].task.0 as i64).collect();
         let sql =
-            "SELECT task.id, task.job_id, lane.domain_id, task.item_id, task.requests, task.state = 'skipped'
-            FROM task JOIN lane ON lane.id = task.lane_id
-            WHERE task.id = ANY($1) AND (task.state = 'waiting'
-                OR task.state = 'skipped' AND task.error = $2 AND task.item_id IS NULL)
-            ORDER BY task.id FOR UPDATE OF task";
-        let rows = by_key(self.rows(sql, &[&ids, &JOB_ENDED])?);
+            "SELECT task.id, task.job_id, lane.domain_id, item_id, requests, state, error
+            FROM task JOIN lane ON lane.id = task.lane_id WHERE task.id = ANY($1) ORDER BY task.id FOR UPDATE OF task";
+        let rows = by_key(self.rows(sql, &[&ids])?);
         let accept = |nth: &usize| {
             let settle = &settles[*nth];
             let row = rows.get(&(settle.task.0 as i64))?;
-            let was_skipped: bool = row.get(5);
-            let is_over = matches!(settle.step, Step::Done { .. } | Step::Failed { .. });
+            let item: Option<i64> = row.get(3);
             // A task that moved to another domain belongs to another holder.
-            let is_its_own = row.get::<_, i64>(1) == settle.job.0 as i64
-                && row.get::<_, i64>(2) == settle.tenure.key.0
-                && (is_over || !was_skipped);
-            let row = Accepted { settle, item: row.get(3), requests: row.get(4), was_skipped };
-            is_its_own.then_some((*nth, row))
+            let is_its_own =
+                row.get::<_, i64>(1) == settle.job.0 as i64 && row.get::<_, i64>(2) == settle.tenure.key.0;
+            let is_over = matches!(settle.step, Step::Done { .. } | Step::Failed { .. });
+            let was_skipped = match (row.get(5), row.get(6)) {
+                ("waiting", _) => false,
+                ("skipped", Some(JOB_ENDED)) if is_over && item.is_none() => true,
+                _ => return None,
+            };
+            let row = Accepted { settle, item, requests: row.get(4) };
+            is_its_own.then_some((*nth, row, was_skipped))
         };
         Ok(nths.iter().filter_map(accept).collect())
     }

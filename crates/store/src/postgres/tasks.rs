@@ -157,7 +157,8 @@ impl Tx<'_> {
         let sql =
             "UPDATE lane SET holder = NULL, due_us = (SELECT greatest(ready_us, parked.due_us) FROM task
                 WHERE lane_id = lane.id AND state = 'waiting' ORDER BY ready_us, task.id LIMIT 1)
-            FROM unnest($1, $2) AS parked (id, due_us) WHERE lane.id = parked.id AND holder = $3";
+            FROM (SELECT *, $3 AS holder FROM unnest($1, $2) AS given (id, due_us) OFFSET 0) AS parked
+            WHERE lane.id = parked.id AND lane.holder IS NOT DISTINCT FROM parked.holder";
         if self.change(sql, &[&ids, &due, &holder.0])? > 0 {
             self.tell();
         }
