@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use comity_core::time::Timestamp;
+use comity_core::time::{Span, Timestamp};
 
 use super::connection::Server;
 use super::failure::{Failure, Result};
@@ -12,6 +12,7 @@ use super::liveness::LeaseWatch;
 use super::location::Location;
 use super::outages::Outages;
 use crate::domains::HolderId;
+use crate::machine::{Machine, ThisMachine};
 
 /// Called in each transaction that changed something, after its last statement and before its commit. Only tests set it.
 pub(super) type BeforeCommit = Box<dyn Fn() + Send + Sync>;
@@ -24,6 +25,8 @@ pub(super) struct Shared {
     pub(super) before_commit: Option<BeforeCommit>,
     /// The history and start of the server that answered last.
     server: Mutex<Option<(u32, String)>>,
+    /// The machine's uptime when another server was found, in microseconds.
+    replaced: AtomicU64,
     /// How often another history was found, which may lack commits of this process.
     pub(super) histories: AtomicU64,
     /// The holders that registered here, with [`Self::histories`] at that time.
@@ -44,6 +47,7 @@ impl Shared {
             watch: LeaseWatch::default(),
             before_commit: None,
             server: Mutex::default(),
+            replaced: AtomicU64::new(0),
             histories: AtomicU64::new(0),
             registered: Mutex::default(),
             booted_at: Mutex::default(),
@@ -71,12 +75,19 @@ impl Shared {
                 if *history != server.history {
                     self.histories.fetch_add(1, Ordering::SeqCst);
                 }
+                self.replaced.store(ThisMachine.up().as_micros().max(1), Ordering::SeqCst);
                 self.watch.clear();
             }
             None => {}
         }
         *known = Some((server.history, server.started.clone()));
         Ok(())
+    }
+
+    /// Whether another server was found a moment ago. Its clock may be another one too.
+    pub(super) fn is_new_server(&self) -> bool {
+        let replaced = Span::from_micros(self.replaced.load(Ordering::SeqCst));
+        !replaced.is_zero() && ThisMachine.up().less(replaced) < NEW
     }
 
     /// A number that changes when another process has written something.
@@ -102,10 +113,11 @@ impl Shared {
     }
 }
 
+/// For how long a server is new: until every process has sent heartbeats to it.
+const NEW: Span = Span::from_secs(60);
+
 #[cfg(test)]
 mod tests {
-    use comity_core::time::Span;
-
     use super::*;
 
     const HOLDER: HolderId = HolderId(7);

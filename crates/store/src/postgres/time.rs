@@ -25,8 +25,13 @@ use crate::{LEASE, Reply};
 impl TimeStore for Postgres {
     fn time(&self) -> Reply<'_, StoreTime> {
         let (machine, shared) = (self.machine.clone(), self.shared.clone());
-        self.read(move |tx| {
-            let offset = tx.offset_of_others(HolderId(0))?.unwrap_or_default();
+        self.write_now(move |tx| {
+            let offset = match tx.offset_of_others(HolderId(0))? {
+                Some(offset) => offset,
+                // What this process has stored is on the timeline that it used last.
+                None if shared.knows_time() => tx.one("SELECT offset_us FROM timeline", &[])?.get(0),
+                None => 0,
+            };
             Ok(shared.steady(tx.store_time(offset, &*machine)?))
         })
     }
@@ -49,17 +54,25 @@ impl TimeStore for Postgres {
 }
 
 impl Shared {
+    fn knows_time(&self) -> bool {
+        self.booted_at.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
     /// A process that reads the time again continues with the clock it has, unless the store's time was changed: each answer
     /// takes another while, and a clock must not step by that.
     fn steady(&self, time: StoreTime) -> StoreTime {
         let booted_at = time.now - time.up;
         let mut known = self.booted_at.lock().unwrap_or_else(PoisonError::into_inner);
         match *known {
-            Some(known) if booted_at.since(known).max(known.since(booted_at)) < TOLERANCE => {
+            // Offsets from the clock of the server before say nothing about the clock of this one, until the heartbeats of those
+            // that continue have replaced them.
+            Some(known) if self.is_new_server() || apart(known, booted_at) < TOLERANCE => {
                 StoreTime { now: known + time.up, ..time }
             }
             _ => {
                 *known = Some(booted_at);
+                // What was seen at times of another clock says nothing about how long others have been silent.
+                self.watch.clear();
                 time
             }
         }
@@ -173,6 +186,10 @@ impl Tx<'_> {
     }
 }
 
+fn apart(one: Timestamp, other: Timestamp) -> Span {
+    one.since(other).max(other.since(one))
+}
+
 /// A time in a column, moved by $1. The beginning and the end of time stay.
 fn moved(column: &str) -> String {
     let (first, last) = (-9_000_000_000_000_000_000_i64, 9_000_000_000_000_000_000_i64);
@@ -188,3 +205,47 @@ pub(super) const HOLDER_US: &str =
 const TOLERANCE: Span = Span::from_secs(1);
 /// Scrapes older than this no longer delay any other.
 const RECENT_US: i64 = 86_400_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::super::connection::Server;
+    use super::super::location::Location;
+    use super::super::outages::Outages;
+    use super::*;
+
+    fn read(now: i64) -> StoreTime {
+        StoreTime { now: Timestamp::from_micros(now), up: Span::from_micros(100) }
+    }
+
+    fn shared() -> Shared {
+        let location = Location::parse("postgres://db.example/store").unwrap();
+        Shared::new(location.clone(), Outages::new(location, Span::ZERO))
+    }
+
+    fn meet(shared: &Shared, history: u32) {
+        let server = Server { history, started: String::new(), xid: String::new() };
+        shared.meet(&server).unwrap();
+    }
+
+    /// B7
+    #[test]
+    fn a_clock_steps_only_if_the_time_of_the_store_was_changed() {
+        let shared = shared();
+        meet(&shared, 1);
+        assert_eq!(shared.steady(read(5_000_000)), read(5_000_000));
+        for slow in [5_000_300, 4_500_000, 5_999_999] {
+            assert_eq!(shared.steady(read(slow)), read(5_000_000));
+        }
+        assert_eq!(shared.steady(read(6_000_000)), read(6_000_000));
+    }
+
+    /// B7: a standby whose clock is an hour off was promoted.
+    #[test]
+    fn a_clock_does_not_follow_the_clock_of_a_new_server() {
+        let shared = shared();
+        meet(&shared, 1);
+        shared.steady(read(5_000_000));
+        meet(&shared, 2);
+        assert_eq!(shared.steady(read(3_605_000_000)), read(5_000_000));
+    }
+}
