@@ -6,6 +6,7 @@ mod opening;
 mod server;
 mod stopped_holders;
 mod time;
+mod views;
 
 use std::sync::Arc;
 

@@ -119,6 +119,26 @@ fn a_server_that_refuses_is_unavailable() {
     }
 }
 
+/// B34: the URL may contain a password.
+#[test]
+fn an_invalid_url_is_refused_without_repeating_it() {
+    for (url, expected) in [
+        (
+            "mysql://user:hunter2@host/db",
+            "\"mysql:…\": expected sqlite:PATH, memory: or postgres://HOST/DATABASE",
+        ),
+        ("postgres://user:hunter2@host/db?schema=A", "\"postgres://…\": expected schema=NAME"),
+        (
+            "postgres://user:hunter2@host:port/db",
+            "\"postgres://…\": expected postgres://USER:PASSWORD@HOST:PORT",
+        ),
+    ] {
+        let message = open(url).map(drop).unwrap_err().to_string();
+        assert!(message.contains(expected) && !message.contains("hunter2"), "{message}");
+    }
+    assert!(!comity_store::is_supported("mysql://host/db"));
+}
+
 /// Why a store could not be opened.
 fn refusal(url: &str) -> String {
     match open(url).map(drop) {

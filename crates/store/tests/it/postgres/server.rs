@@ -29,8 +29,8 @@ impl Server {
         format!("postgres://postgres@127.0.0.1:{}/postgres?schema=test_{nth}&sslmode=disable", self.port)
     }
 
-    /// Runs SQL as the superuser.
-    pub(crate) fn run_sql(&self, sql: &str) {
+    /// Runs SQL as the superuser, and returns what psql prints.
+    pub(crate) fn run_sql(&self, sql: &str) -> String {
         let mut psql = Command::new(binaries().join("psql"));
         psql.args([
             "-h",
@@ -38,7 +38,7 @@ impl Server {
             "-U",
             "postgres",
             "-X",
-            "-q",
+            "-qAt",
             "-v",
             "ON_ERROR_STOP=1",
             "-c",
@@ -47,6 +47,7 @@ impl Server {
         ]);
         let done = psql.args(["-p", &self.port.to_string()]).output().unwrap();
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        String::from_utf8(done.stdout).unwrap()
     }
 
     /// A session that runs the SQL on its standard input and prints values only.
