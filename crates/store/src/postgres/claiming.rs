@@ -93,14 +93,14 @@ impl Tx<'_> {
         let ids: Vec<i64> = lanes.iter().map(|(lane, ..)| *lane).collect();
         let states: Vec<&str> = lanes.iter().map(|(_, state, _)| *state).collect();
         let errors: Vec<_> = lanes.iter().map(|(.., error)| text(error)).collect();
-        let sql = "WITH some AS MATERIALIZED (
+        let sql = "WITH ending AS MATERIALIZED (
                 SELECT waiting.id, 'waiting' AS was, lane.state, lane.error
                 FROM unnest($1, $2, $3) AS lane (id, state, error)
                 CROSS JOIN LATERAL (SELECT id FROM task WHERE lane_id = lane.id AND state = 'waiting' LIMIT $5) AS waiting
                 LIMIT $5
             ), ended AS (
-                UPDATE task SET state = some.state, error = some.error, settled_us = $4
-                FROM some WHERE task.id = some.id AND task.state = some.was RETURNING task.state
+                UPDATE task SET state = ending.state, error = ending.error, settled_us = $4
+                FROM ending WHERE task.id = ending.id AND task.state = ending.was RETURNING task.state
             ) SELECT count(*) FILTER (WHERE state = 'failed'), count(*) FILTER (WHERE state = 'skipped') FROM ended";
         let ended = self.change_rows(sql, &[&ids, &states, &errors, &us(now), &PART])?;
         let count = |nth| ended.first().map_or(0, |row| row.get::<_, i64>(nth));
