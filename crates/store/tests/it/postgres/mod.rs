@@ -5,6 +5,7 @@ mod globs;
 mod opening;
 mod server;
 mod stopped_holders;
+mod tasks;
 mod time;
 mod views;
 
