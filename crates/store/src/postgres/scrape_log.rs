@@ -17,9 +17,7 @@ impl Tx<'_> {
     pub(super) fn start_scrape(&mut self, holder: HolderId, start: Start, now: Timestamp) -> Result<Started> {
         let task = start.task.0 as i64;
         // Of two tasks of a source, only one starts.
-        let of_task = "SELECT source_id FROM item WHERE id IN (SELECT item_id FROM task WHERE id = $1
-            UNION ALL SELECT item_id FROM sharer WHERE task_id = $1)";
-        let locked = self.lock_sources(of_task, &task)?;
+        let locked = self.lock_sources_of(task)?;
         if self.hold(holder, &[start.tenure])? != [true] {
             return Ok(Started::Fenced);
         }

@@ -158,6 +158,16 @@ impl Tx<'_> {
         self.change(sql, &[&items]).map(|_| ())
     }
 
+    /// Locks the sources that decide whether a task may be started: that of its item or, if that must not be scraped any more,
+    /// those of the items that share it too. Returns their ids.
+    pub(super) fn lock_sources_of(&mut self, task: i64) -> Result<Vec<i64>> {
+        let which = "SELECT source_id FROM item WHERE id = (SELECT item_id FROM task WHERE id = $1)
+            UNION ALL SELECT source_id FROM sharer JOIN item ON item.id = item_id WHERE sharer.task_id = $1
+                AND NOT EXISTS (SELECT 1 FROM task JOIN item AS own ON own.id = task.item_id AND own.task_id = task.id
+                    JOIN source ON source.id = own.source_id WHERE task.id = $1 AND enabled AND scraping)";
+        self.lock_sources(which, &task)
+    }
+
     /// The item that a task scrapes and its source, or why there is none. If the item must not be scraped any more, it is reset
     /// as if it had never been enqueued, and the task passes to the next item that shares it. The task is locked, and so are
     /// these sources.
@@ -167,37 +177,16 @@ impl Tx<'_> {
         locked: &[i64],
     ) -> Result<std::result::Result<(ItemId, SourceId), &'static str>> {
         let mut rows = self.rows(CANDIDATES, &[&task])?;
-        let source = |row: &Row| row.get::<_, Option<i64>>(1);
-        let missing: Vec<i64> = rows.iter().filter_map(source).filter(|id| !locked.contains(id)).collect();
-        if !missing.is_empty() {
-            // They share it only since the others were locked; no more of them can come now.
+        let mut choice = Choice::of(&rows);
+        if choice.sources.iter().any(|source| !locked.contains(source)) {
+            // They matter only since the others were locked. No more items can come to share the task now.
+            let all = rows.iter().filter_map(|row| row.get::<_, Option<i64>>(1));
+            let missing: Vec<i64> = all.filter(|source| !locked.contains(source)).collect();
             self.lock_sources("SELECT unnest($1) AS source_id", &missing)?;
             rows = self.rows(CANDIDATES, &[&task])?;
+            choice = Choice::of(&rows);
         }
-        let (mut reset, mut passed) = (Vec::new(), Vec::new());
-        let mut why = "the item is gone";
-        let mut found = None;
-        for row in &rows {
-            let (item, is_sharer): (Option<i64>, bool) = (row.get(0), row.get(5));
-            if is_sharer {
-                passed.extend(item);
-            }
-            let (Some(item), Some(source)) = (item, source(row)) else { continue };
-            why = match (row.get::<_, bool>(2), row.get(3), row.get(4)) {
-                (false, ..) => {
-                    why = "the item has another task, or none";
-                    continue;
-                }
-                (true, None, _) => "the source is gone",
-                (true, Some(false), _) => "the source is disabled",
-                (true, Some(true), Some(false)) => "scraping is disabled for the source",
-                (true, Some(true), _) => {
-                    found = Some((ItemId(item), SourceId(source)));
-                    break;
-                }
-            };
-            reset.push(item);
-        }
+        let Choice { found, reset, passed, .. } = choice;
         if !reset.is_empty() {
             let sql = "UPDATE item SET state = 'none', wake_us = NULL, task_id = NULL WHERE id = ANY($1)";
             self.change(sql, &[&reset])?;
@@ -208,7 +197,51 @@ impl Tx<'_> {
                 WHERE task.id = $1 AND item.id = $3";
             self.change(sql, &[&task, &passed, last])?;
         }
-        Ok(found.ok_or(why))
+        Ok(found)
+    }
+}
+
+/// Which item a task scrapes.
+struct Choice {
+    found: std::result::Result<(ItemId, SourceId), &'static str>,
+    /// Items that must not be scraped any more.
+    reset: Vec<i64>,
+    /// Items that the task passes to, one after the other.
+    passed: Vec<i64>,
+    /// The sources that it depends on.
+    sources: Vec<i64>,
+}
+
+impl Choice {
+    /// Chooses from the rows of [`CANDIDATES`].
+    fn of(rows: &[Row]) -> Self {
+        let (mut reset, mut passed, mut sources) = (Vec::new(), Vec::new(), Vec::new());
+        let mut found = Err("the item is gone");
+        for row in rows {
+            let (item, source): (Option<i64>, Option<i64>) = (row.get(0), row.get(1));
+            if row.get(5) {
+                passed.extend(item);
+            }
+            let (Some(item), Some(source)) = (item, source) else { continue };
+            let (has_task, enabled, scraping): (bool, Option<bool>, Option<bool>) =
+                (row.get(2), row.get(3), row.get(4));
+            if !has_task {
+                found = Err("the item has another task, or none");
+                continue;
+            }
+            sources.push(source);
+            found = match (enabled, scraping) {
+                (None, _) => Err("the source is gone"),
+                (Some(false), _) => Err("the source is disabled"),
+                (Some(true), Some(false)) => Err("scraping is disabled for the source"),
+                (Some(true), _) => Ok((ItemId(item), SourceId(source))),
+            };
+            if found.is_ok() {
+                break;
+            }
+            reset.push(item);
+        }
+        Self { found, reset, passed, sources }
     }
 }
 
