@@ -132,11 +132,9 @@ pub trait Store:
 
 /// Whether this version has a backend for stores such as the one at `url`.
 pub fn is_supported(url: &str) -> bool {
-    match url.split_once(':') {
-        Some(("sqlite" | "memory", _)) => cfg!(feature = "sqlite"),
-        Some(("postgres" | "postgresql", _)) => cfg!(feature = "postgres"),
-        _ => false,
-    }
+    let kind = url.split_once(':').map(|(kind, _)| kind);
+    cfg!(feature = "sqlite") && matches!(kind, Some("sqlite" | "memory"))
+        || cfg!(feature = "postgres") && matches!(kind, Some("postgres" | "postgresql"))
 }
 
 /// Opens the store at `url`: `sqlite:PATH`, `memory:` or `postgres://USER@HOST:PORT/DATABASE?schema=NAME`. A missing one is

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A running server.
 pub(crate) struct Server {
@@ -95,13 +95,10 @@ impl Server {
             .stdin(Stdio::piped())
             .spawn()
             .unwrap();
-        let began = Instant::now();
+        let mut looks = 0;
         while !is_ready(&bin, port) {
-            assert!(
-                began.elapsed() < Duration::from_secs(60),
-                "PostgreSQL did not start: see {}",
-                folder.join("log").display()
-            );
+            assert!(looks < 1_200, "PostgreSQL did not start: see {}", folder.join("log").display());
+            looks += 1;
             std::thread::sleep(Duration::from_millis(50));
         }
         Self { port, _keeper: keeper }
