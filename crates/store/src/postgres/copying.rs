@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use comity_core::time::{Span, Timestamp};
 use comity_core::timeline::Shift;
-use futures_util::TryStreamExt;
+use futures_util::{StreamExt, TryStreamExt};
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
@@ -173,15 +173,14 @@ impl copy::Source for Source {
         // The server sends no more than is taken.
         let no_params = std::iter::empty::<(&(dyn ToSql + Sync), Type)>();
         let rows = session.wait_for(session.client().query_typed_raw(&sql, no_params)).map_err(failed)?;
-        let mut rows = Box::pin(rows);
+        let mut rows = Box::pin(rows.fuse());
         loop {
             let some = async {
                 let mut batch = Batch::new(table);
-                while let Some(row) = rows.try_next().await? {
+                while !batch.is_full()
+                    && let Some(row) = rows.try_next().await?
+                {
                     batch.push(|nth, values| read_value(&row, nth, values))?;
-                    if batch.is_full() {
-                        break;
-                    }
                 }
                 Ok(batch)
             };

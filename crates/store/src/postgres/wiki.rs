@@ -1,7 +1,7 @@
 //! Stores wiki archives: claims and pages. Revisions and their content are in `wiki_revisions`, uploaded files in `wiki_files`.
 //!
-//! A batch is written under a lock on the wiki's row, so nobody else changes the same wiki meanwhile. Its holder is checked last:
-//! heartbeats wait for whoever has locked their row.
+//! A batch is written under a lock on the wiki's row, so nobody else changes the same wiki meanwhile. Its holder's row is locked at
+//! the end, so that a dead holder is noticed even while its batch is being written.
 
 use std::borrow::Cow;
 use std::collections::HashMap;

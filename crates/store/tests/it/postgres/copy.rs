@@ -120,11 +120,11 @@ async fn of_wiki(store: &dyn Store, wiki: WikiId) -> String {
     format!("{pages:#?}\n{files:#?}\n{history:#?}\n{tally:?}\n{lacking:?}")
 }
 
-/// A store with something of everything, which nobody uses any more.
+/// A store with something of everything, which nobody uses any more. All of it happens within a lease, because no heartbeat is sent.
 async fn fill(place: &Place) {
     let follower = Follower::start(place, SourceInterval::Default, 3).await;
-    follower.scrape(0, at(10)).await;
-    assert_eq!(follower.enqueue(&[1], at(11)).await, "enqueued");
+    follower.scrape(0, at(1)).await;
+    assert_eq!(follower.enqueue(&[1], at(2)).await, "enqueued");
     let one = &follower.one;
     follow(one, &follower).await;
     work(one).await;
@@ -139,13 +139,13 @@ async fn fill(place: &Place) {
     one.store.keep_robots(limits).await.unwrap();
     one.store.add_counts(vec![("requests".to_owned(), 7)]).await.unwrap();
     one.store.secret("permits".to_owned(), vec![9; 32]).await.unwrap();
-    one.release(follower.tenure, b"a pace", ReleaseMode::Stop, at(60)).await;
-    one.store.deregister(one.holder, at(60)).await.unwrap();
+    one.release(follower.tenure, b"a pace", ReleaseMode::Stop, at(8)).await;
+    one.store.deregister(one.holder, at(8)).await.unwrap();
 }
 
 /// Fetches a source that has details and hooks.
 async fn follow(one: &Process, follower: &Follower) {
-    let second = one.store.add_source(feed("https://feeds.example/b"), at(20)).await.unwrap().0.id;
+    let second = one.store.add_source(feed("https://feeds.example/b"), at(3)).await.unwrap().0.id;
     let summary = Some(Passage { text: "1 < 2 \u{1f409}".to_owned(), markup: Markup::Html });
     let details = Details { summary, categories: vec!["ü".to_owned()], ..Details::default() };
     let item = NewItem {
@@ -156,12 +156,12 @@ async fn follow(one: &Process, follower: &Follower) {
         page_key: Some([3; 16]),
         ..page("https://b.example/1")
     };
-    let changes = found(&*one.store, second, vec![item], at(21)).await;
+    let changes = found(&*one.store, second, vec![item], at(4)).await;
     let end = FetchEnd {
         tenure: unclaimed(second),
-        window: RunWindow::ending(at(20), at(20)).unwrap(),
-        started_at: at(20),
-        ended_at: at(21),
+        window: RunWindow::ending(at(3), at(3)).unwrap(),
+        started_at: at(3),
+        ended_at: at(4),
         result: FetchResult::Failed { retry_at: at(90) },
         http_status: Some(503),
         found: 1,
@@ -183,21 +183,21 @@ async fn work(one: &Process) {
     };
     let post = NewTask { sends: Some(Box::new(parts)), ..listed("https://w.example/post") };
     one.store.enqueue(job, vec![post], at(0)).await.unwrap();
-    let lane = one.claim_one(job, at(30)).await;
+    let lane = one.claim_one(job, at(5)).await;
     let tenure = tenure_of(&lane);
     let attempt =
         |secs| Attempt { started_at: at(secs), took: ms(20), outcome: Outcome::Success, status: Some(200) };
     for (task, step) in lane.tasks.iter().zip([done(), failed(), retry(at(40))]) {
-        let (task, attempts) = (task.id, vec![attempt(30), attempt(31)]);
+        let (task, attempts) = (task.id, vec![attempt(5), attempt(6)]);
         let settle = Settle { task, job, tenure, attempts, robots: None, facts: Arc::default(), step };
-        one.store.settle(one.holder, [settle].into(), at(31)).await.unwrap();
+        one.store.settle(one.holder, [settle].into(), at(6)).await.unwrap();
     }
-    let lent = LentPermit { id: 5, intent: Intent::Fetch, granted_at: at(31), until: at(9_999) };
+    let lent = LentPermit { id: 5, intent: Intent::Fetch, granted_at: at(6), until: at(9_999) };
     one.store.lend(one.holder, tenure, lent).await.unwrap();
-    one.release(tenure, b"another pace", ReleaseMode::Stop, at(32)).await;
+    one.release(tenure, b"another pace", ReleaseMode::Stop, at(7)).await;
     let ended = one.job_of("ended", &["https://x.example/1", "https://y.example/1"], at(0)).await;
-    one.step(ended, JobStep::Cancel, at(33)).await;
-    one.sweep(ended, at(33)).await;
+    one.step(ended, JobStep::Cancel, at(7)).await;
+    one.sweep(ended, at(7)).await;
 }
 
 async fn archive(store: &dyn Store) {
