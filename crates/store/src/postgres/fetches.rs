@@ -61,7 +61,7 @@ impl Tx<'_> {
         items: &'a [NewItem],
     ) -> Result<(Vec<Found<'a>>, ItemChanges)> {
         let identities: Vec<_> = items.iter().map(|item| text(&item.identity)).collect();
-        let sql = "SELECT DISTINCT ON (item.id) item.identity, item.id, content_hash, page_key, hash
+        let sql = "SELECT item.identity, item.id, content_hash, page_key, hash
             FROM unnest($2) AS given (identity)
             JOIN item ON source_id = $1 AND hash_of(item.identity) = hash_of(given.identity)
             LEFT JOIN item_details ON item_id = item.id";
