@@ -16,7 +16,7 @@ use comity_core::task::{JobState, JobStep};
 use comity_core::time::{Span, Timestamp};
 use comity_store::copy::{Copied, Progress, copy};
 use comity_store::details::{Details, Markup, Passage};
-use comity_store::domains::{HolderId, LastHolderBuf, ReleaseMode};
+use comity_store::domains::{DomainRow, HolderId, LastHolderBuf, ReleaseMode};
 use comity_store::hooks::HookTiming;
 use comity_store::items::{ItemId, ItemQuery, Order};
 use comity_store::jobs::{Removed, RowMark};
@@ -88,7 +88,10 @@ async fn contents(store: &dyn Store) -> Vec<String> {
         let due = store.next_due(job.id).await.unwrap();
         seen.push(format!("{job:?}\n{tasks:#?}\n{failed:#?}\n{backlog:#?}\n{origins:?}\n{due:?}"));
     }
-    seen.push(format!("{:#?}", store.list_domains(String::new(), String::new(), 100).await.unwrap()));
+    for row in store.list_domains(String::new(), String::new(), 100).await.unwrap() {
+        // Each kind of database counts its epochs in its own way.
+        seen.push(format!("{:#?}", DomainRow { epoch: 0, ..row }));
+    }
     for source in store.list_sources().await.unwrap() {
         let (fetches, counts) =
             (store.list_fetches(source.id, 9).await.unwrap(), store.count_items(source.id).await.unwrap());
