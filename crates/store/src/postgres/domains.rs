@@ -219,6 +219,11 @@ impl Tx<'_> {
     /// Releases domains together with the lanes that were served on them.
     fn release(&mut self, holder: HolderId, released: &[Released], now: Timestamp) -> Result<()> {
         let tenures: Vec<Tenure> = released.iter().map(|released| released.saved.tenure).collect();
+        // The lanes before their domains, as in a claim: otherwise each might wait for the other.
+        let keys: Vec<i64> = tenures.iter().map(|tenure| tenure.key.0).collect();
+        let sql = "SELECT 1 FROM lane WHERE domain_id = ANY($1) AND (holder = $2 OR (holder IS NULL AND due_us > $3))
+            ORDER BY id FOR NO KEY UPDATE";
+        self.rows(sql, &[&keys, &holder.0, &us(now)])?;
         let held = self.hold_to_change(holder, &tenures)?;
         // Of several for one domain, the first one counts.
         let valid = released.iter().zip(held).filter(|(_, is_held)| *is_held).map(|(released, _)| released);
