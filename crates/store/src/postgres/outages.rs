@@ -1,5 +1,5 @@
 //! Waits while the database can't be used: how long, and what is logged meanwhile. All connections of a store share one
-//! outage: it begins with the first that fails and ends when each of those that failed works again.
+//! outage: it begins with the first that fails, and ends when those that wait work again.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -65,6 +65,8 @@ impl Outages {
             self.availability.set_unavailable(outage);
             if waited >= patience || state.gave_up {
                 state.gave_up = true;
+                // It may never be used again, so nobody waits for it.
+                state.failing.retain(|failing| *failing != lane);
                 let waited = if waited.is_zero() {
                     String::new()
                 } else {
@@ -90,7 +92,7 @@ impl Outages {
     /// Call when connection `lane` works. Returns whether an outage ended with that.
     pub(super) fn works(&self, lane: usize) -> bool {
         let mut state = self.state();
-        if state.failing.is_empty() {
+        if state.since.is_none() {
             return false;
         }
         state.failing.retain(|failing| *failing != lane);
@@ -111,3 +113,22 @@ impl Outages {
 const WARN_AFTER: Span = Span::from_secs(2);
 /// The time between an attempt and the next.
 const RETRY_AFTER: Duration = Duration::from_millis(250);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_outage_ends_although_a_connection_that_gave_up_is_never_used_again() {
+        let location = Location::parse("postgres://localhost/db").unwrap();
+        let outages = Outages::new(location, Span::from_secs(60));
+        outages.failed(0, Outage::Gone, "gone").unwrap();
+        outages.set_patience(Span::ZERO);
+        assert!(outages.failed(1, Outage::Gone, "gone").is_err());
+        assert!(outages.availability.outage().is_some());
+        assert!(!outages.works(2), "the first one still waits");
+        assert!(outages.works(0));
+        assert!(outages.availability.outage().is_none());
+        assert!(!outages.works(0), "it had ended");
+    }
+}
