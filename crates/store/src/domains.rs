@@ -20,7 +20,7 @@ pub struct DomainKey(pub i64);
 pub struct Tenure {
     /// The domain.
     pub key: DomainKey,
-    /// Which take of the domain this is.
+    /// Which take of the domain this is. Later ones have higher numbers, which need not be consecutive.
     pub epoch: i64,
 }
 
@@ -129,7 +129,7 @@ pub struct DomainRow {
     pub steering: Steering,
     /// The name of the live process that holds it, if any.
     pub holder: Option<String>,
-    /// How many times it has been taken.
+    /// Which take of it was the last; 0 if nobody ever took it. See [`Tenure::epoch`].
     pub epoch: i64,
     /// How its last holder left it, if nobody holds it.
     pub last_holder: Option<LastHolderBuf>,

@@ -26,7 +26,8 @@
 //!
 //! # When the store is unavailable
 //! While a store is locked, full, gone or unreadable, callers wait for up to [`Store::set_patience`] and then get an
-//! error. A file that was moved away, or deleted and put back, is reopened; a missing one is never created.
+//! error. A file that was moved away, or deleted and put back, is reopened, and so is a connection to a server; a missing
+//! store is never created.
 //! [`Store::availability`] shows when sending has to stop. If some of this process's writes are missing when the
 //! store is back, its holders are lost.
 //!
@@ -36,13 +37,15 @@
 //!
 //! Modules in reading order: [`error`], [`machine`], [`mod@time`], [`domains`], [`permits`], [`jobs`], [`tasks`],
 //! [`robots`], [`sources`], [`items`], [`details`], [`hooks`], [`retention`], [`secrets`], [`counts`], [`wiki`],
-//! [`status`], [`backup`]; [`sqlite`].
+//! [`status`], [`backup`]; [`sqlite`]; `postgres`, if it is compiled in.
 
 // Parts of backends, which they share.
 #![cfg_attr(not(feature = "sqlite"), allow(dead_code))]
 
 mod availability;
 pub mod backup;
+#[cfg(all(feature = "postgres", feature = "sqlite"))]
+pub mod copy;
 pub mod counts;
 pub mod details;
 pub mod domains;
@@ -53,6 +56,8 @@ pub mod items;
 pub mod jobs;
 pub mod machine;
 pub mod permits;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 pub mod retention;
 pub mod robots;
 pub mod secrets;
@@ -127,11 +132,13 @@ pub trait Store:
 
 /// Whether this version has a backend for stores such as the one at `url`.
 pub fn is_supported(url: &str) -> bool {
-    cfg!(feature = "sqlite") && matches!(url.split_once(':'), Some(("sqlite" | "memory", _)))
+    let kind = url.split_once(':').map(|(kind, _)| kind);
+    cfg!(feature = "sqlite") && matches!(kind, Some("sqlite" | "memory"))
+        || cfg!(feature = "postgres") && matches!(kind, Some("postgres" | "postgresql"))
 }
 
-/// Opens the store at `url`: `sqlite:PATH` or `memory:`. A missing one is created; a locked one is retried for up to 10
-/// seconds.
+/// Opens the store at `url`: `sqlite:PATH`, `memory:` or `postgres://USER@HOST:PORT/DATABASE?schema=NAME`. A missing one is
+/// created; a locked one is retried for up to 10 seconds.
 pub fn open(url: &str) -> Result<Arc<dyn Store>, StoreError> {
     open_as(url, None, PATIENCE)
 }
@@ -146,6 +153,8 @@ pub fn open_existing(url: &str, patience: Span) -> Result<Option<Arc<dyn Store>>
     match url.split_once(':') {
         #[cfg(feature = "sqlite")]
         Some(("sqlite", path)) if sqlite::is_missing(path.as_ref()) => Ok(None),
+        #[cfg(feature = "postgres")]
+        Some(("postgres" | "postgresql", _)) => open_postgres(url, None, postgres::Missing::Report, patience),
         _ => open_as(url, None, patience).map(Some),
     }
 }
@@ -167,10 +176,15 @@ fn open_as(url: &str, known: Option<&Identity>, patience: Span) -> Result<Arc<dy
         (Some(("memory", "")), None) => Ok(Arc::new(sqlite::Sqlite::in_memory()?)),
         #[cfg(feature = "sqlite")]
         (Some(("memory", "")), Some(_)) => Err(StoreError::Another { location: "memory".to_owned() }),
-        (Some(("postgres" | "postgresql", _)), _) => Err(StoreError::Unsupported {
-            url: "postgres://…".to_owned(),
-            expected: "sqlite:PATH or memory: (this version does not support PostgreSQL)",
-        }),
+        #[cfg(feature = "postgres")]
+        (Some(("postgres" | "postgresql", _)), known) => {
+            let store = open_postgres(url, known, postgres::Missing::Create, patience)?;
+            store.ok_or(StoreError::Closed)
+        }
+        #[cfg(not(feature = "postgres"))]
+        (Some(("postgres" | "postgresql", _)), _) => {
+            Err(StoreError::Unsupported { url: "postgres://…".to_owned(), expected: EXPECTED_INSTEAD })
+        }
         // An invalid URL may contain anything, including a password: only its scheme is repeated.
         _ => {
             let scheme = url.split(':').next().unwrap_or_default();
@@ -180,11 +194,30 @@ fn open_as(url: &str, known: Option<&Identity>, patience: Span) -> Result<Arc<dy
     }
 }
 
+#[cfg(feature = "postgres")]
+fn open_postgres(
+    url: &str,
+    known: Option<&Identity>,
+    missing: postgres::Missing,
+    patience: Span,
+) -> Result<Option<Arc<dyn Store>>, StoreError> {
+    let store = postgres::Postgres::open_as(url, known, missing, patience)?;
+    Ok(store.map(|store| Arc::new(store) as Arc<dyn Store>))
+}
+
 /// How long [`open`] waits for a store that is locked, and callers for one that is unavailable, by default.
 pub const PATIENCE: Span = Span::from_secs(10);
 /// A holder that sent no heartbeat for this long may be treated as dead.
 pub const LEASE: Span = Span::from_secs(10);
-#[cfg(feature = "sqlite")]
+#[cfg(all(feature = "sqlite", feature = "postgres"))]
+const EXPECTED: &str = "sqlite:PATH, memory: or postgres://HOST/DATABASE";
+#[cfg(all(feature = "sqlite", not(feature = "postgres")))]
 const EXPECTED: &str = "sqlite:PATH or memory:";
-#[cfg(not(feature = "sqlite"))]
-const EXPECTED: &str = "a kind of store that was compiled in (the feature `sqlite` is off)";
+#[cfg(all(feature = "postgres", not(feature = "sqlite")))]
+const EXPECTED: &str = "postgres://HOST/DATABASE (the feature `sqlite` is off)";
+#[cfg(not(any(feature = "sqlite", feature = "postgres")))]
+const EXPECTED: &str = "a kind of store that was compiled in (the features `sqlite` and `postgres` are off)";
+#[cfg(all(feature = "sqlite", not(feature = "postgres")))]
+const EXPECTED_INSTEAD: &str = "sqlite:PATH or memory: (this version does not support PostgreSQL)";
+#[cfg(not(any(feature = "sqlite", feature = "postgres")))]
+const EXPECTED_INSTEAD: &str = EXPECTED;

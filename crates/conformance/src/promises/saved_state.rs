@@ -92,7 +92,7 @@ pub(crate) async fn domains_are_listed_in_pages(backend: &dyn Backend) {
     let one = Process::start(backend, "one", at(0)).await;
     let urls = ["https://b.example/1", "https://b.example/2", "https://a.example/1", "https://c.test/1"];
     one.job_of("job", &urls, at(0)).await;
-    one.taken("b.example", at(0)).await;
+    let tenure = one.taken("b.example", at(0)).await.tenure;
 
     let page =
         |like: &str, after: &str, limit| one.store.list_domains(like.to_owned(), after.to_owned(), limit);
@@ -104,7 +104,7 @@ pub(crate) async fn domains_are_listed_in_pages(backend: &dyn Backend) {
     assert_eq!(names(page("example", "a.example", 9).await.unwrap()), "b.example");
 
     let row = one.row("b.example").await;
-    assert_eq!((row.waiting, row.holder.as_deref(), row.epoch), (2, Some("one"), 1));
+    assert_eq!((row.waiting, row.holder.as_deref(), row.epoch), (2, Some("one"), tenure.epoch));
     assert_eq!(one.row("a.example").await.holder, None);
     assert_eq!(one.store.find_domain(domain("other.example")).await.unwrap(), None);
 }

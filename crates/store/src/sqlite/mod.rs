@@ -14,7 +14,7 @@
 //! - `holders`: which processes are alive
 //! - `timeline`: the time shared by all processes
 //! - `unreadable_rows`: skipping rows that cannot be read; `stranded`: tasks that no claim returns because of one
-//! - `backup`: copying the database
+//! - `backup`: copying the database; `copying`: from and to another kind of database
 //! - `idle_domains`: deleting domains with nothing worth keeping; `retention`: deleting old rows; `used_ids`: which ids
 //!   are never given out again
 //! - `settling` and `results`: results of tasks; `job_retry`: reopening jobs, and removing them
@@ -25,6 +25,8 @@
 //! This file opens and closes the store.
 
 mod backup;
+#[cfg(feature = "postgres")]
+pub(crate) mod copying;
 mod counts_and_secrets;
 mod details;
 mod domains;

@@ -34,7 +34,7 @@ impl TimeStore for Sqlite {
 }
 
 impl Tx<'_> {
-    fn timeline(&self) -> rusqlite::Result<Option<Timeline>> {
+    pub(super) fn timeline(&self) -> rusqlite::Result<Option<Timeline>> {
         let sql = "SELECT boot, booted_us, last_us, wall_us FROM timeline";
         let mut statement = self.sql.prepare_cached(sql)?;
         let read = |row: &rusqlite::Row<'_>| {
@@ -80,7 +80,7 @@ impl Tx<'_> {
     }
 
     /// Moves everything that decisions depend on.
-    fn shift(&self, shift: Shift) -> rusqlite::Result<()> {
+    pub(super) fn shift(&self, shift: Shift) -> rusqlite::Result<()> {
         let (by, from, to) = (shift.micros(), us(shift.from), us(shift.to));
         // If the time is set back, what was due stays due, and what happened stays in the past.
         let future = from.min(to);

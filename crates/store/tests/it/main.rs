@@ -8,6 +8,8 @@ mod lock_files;
 mod outage;
 mod pausing;
 mod permissions;
+#[cfg(feature = "postgres")]
+mod postgres;
 mod reading;
 mod reopening;
 mod sqlite;
@@ -16,3 +18,5 @@ mod unreadable_rows;
 
 comity_conformance::promises!(memory, crate::backend::memory);
 comity_conformance::promises!(sqlite_file, crate::backend::sqlite_file);
+#[cfg(feature = "postgres")]
+comity_conformance::promises!(postgres_schema, crate::postgres::schema);

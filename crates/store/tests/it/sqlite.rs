@@ -104,7 +104,9 @@ async fn a_file_that_is_not_writable_is_reported() {
 
 #[test]
 fn only_known_kinds_of_store_are_opened() {
-    for url in ["", "sqlite:", "comity.db", "memory:x", "mysql://host/db", "postgres://user:secret@host/db"] {
+    for url in
+        ["", "sqlite:", "comity.db", "memory:x", "mysql://host/db", "postgres://user:secret@host:port/db"]
+    {
         let error = comity_store::open(url).map(|_| ()).unwrap_err();
         assert!(matches!(error, StoreError::Unsupported { .. }), "{url}: {error:?}");
         assert!(!error.to_string().contains("secret"), "B75: {error}");
