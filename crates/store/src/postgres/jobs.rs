@@ -380,20 +380,28 @@ impl Tx<'_> {
         Ok(more)
     }
 
+    /// Skips tasks. Those that a refresh has not requested yet are done, as before it.
     fn skip_waiting(&mut self, job: i64, limit: u32, now: Timestamp) -> Result<u64> {
+        // What failed in an earlier refresh has another status.
+        let has_page = "bytes IS NOT NULL AND settled_us IS NOT NULL AND coalesce(status, 0) / 100 IN (2, 3)
+            AND requests + retries + forgiven + hops = 0";
         // Lane by lane: the tasks that wait are few among those of the job, and the index of a lane has only them.
-        let sql = "WITH batch AS MATERIALIZED (
+        let sql = format!(
+            "WITH batch AS MATERIALIZED (
                 SELECT waiting.id FROM lane CROSS JOIN LATERAL (
                     SELECT id FROM task WHERE lane_id = lane.id AND state = 'waiting' LIMIT $2) AS waiting
                 WHERE lane.job_id = $1 LIMIT $2)
-            UPDATE task SET state = 'skipped', error = $3, settled_us = $4 FROM batch
-            WHERE task.id = batch.id AND state = 'waiting'";
-        let skipped = self.change(sql, &[&job, &i64::from(limit), &JOB_ENDED, &us(now)])?;
+            UPDATE task SET error = $3, state = CASE WHEN {has_page} THEN 'done' ELSE 'skipped' END,
+                settled_us = CASE WHEN {has_page} THEN settled_us ELSE $4 END
+            FROM batch WHERE task.id = batch.id AND state = 'waiting' RETURNING state = 'done'"
+        );
+        let ended = self.change_rows(&sql, &[&job, &i64::from(limit), &JOB_ENDED, &us(now)])?;
+        let done = ended.iter().filter(|row| row.get(0)).count();
         let sql = "UPDATE lane SET due_us = NULL WHERE job_id = $1 AND holder IS NULL AND due_us IS NOT NULL";
         self.change(sql, &[&job])?;
-        let sql = "UPDATE job SET skipped = skipped + $2 WHERE id = $1";
-        self.change(sql, &[&job, &(skipped as i64)])?;
-        Ok(skipped)
+        let sql = "UPDATE job SET skipped = skipped + $2, done = done + $3 WHERE id = $1";
+        self.change(sql, &[&job, &((ended.len() - done) as i64), &(done as i64)])?;
+        Ok(ended.len() as u64)
     }
 }
 

@@ -132,7 +132,8 @@ fn view_of(row: &Row) -> TaskView {
         url: row.get(1),
         state,
         status: status_of(row, 3),
-        error: error_of(row.get(4)),
+        // That of a page whose refresh was cancelled only says so.
+        error: error_of(row.get(4)).filter(|_| !is_done),
         settled_at: micros(5).map(at),
         attempts: row.get::<_, i64>(6).clamp(0, i64::from(u32::MAX)) as u32,
         started_at: micros(7).map(at),

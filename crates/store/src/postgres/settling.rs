@@ -38,9 +38,9 @@ impl Tx<'_> {
             let mut seen = HashSet::new();
             let (round, later): (Vec<usize>, Vec<usize>) =
                 left.iter().partition(|nth| seen.insert(settles[**nth].task));
-            for (nth, was_skipped) in self.settle_each(settles, &round, &lanes, now)? {
+            for (nth, before) in self.settle_each(settles, &round, &lanes, now)? {
                 results[nth] = Settled::Yes;
-                tallies.entry(settles[nth].job).or_default().count(&settles[nth], was_skipped);
+                tallies.entry(settles[nth].job).or_default().count(&settles[nth], before);
             }
             left = later;
         }
@@ -96,7 +96,7 @@ impl Tx<'_> {
         round: &[usize],
         lanes: &HashMap<(JobId, &str), i64>,
         now: Timestamp,
-    ) -> Result<Vec<(usize, bool)>> {
+    ) -> Result<Vec<(usize, Before)>> {
         let plain: Vec<&Settle> =
             round.iter().map(|nth| &settles[*nth]).filter(|settle| is_plain(settle)).collect();
         let fetched = self.end_plain(&plain, now)?;
@@ -104,7 +104,7 @@ impl Tx<'_> {
         let mut others = Vec::new();
         for nth in round {
             match fetched.contains(&(settles[*nth].task.0 as i64)) {
-                true => settled.push((*nth, false)),
+                true => settled.push((*nth, Before::Waiting)),
                 false => others.push(*nth),
             }
         }
@@ -112,20 +112,20 @@ impl Tx<'_> {
             return Ok(settled);
         }
         let mut accepted = Vec::with_capacity(others.len());
-        for (nth, row, was_skipped) in self.accept(settles, &others)? {
-            settled.push((nth, was_skipped));
+        for (nth, row, before) in self.accept(settles, &others)? {
+            settled.push((nth, before));
             accepted.push(row);
         }
         self.write_settled(&accepted, lanes, now)?;
         Ok(settled)
     }
 
-    /// Locks the tasks of results and decides which of these are accepted, and whether the end of the job had skipped the task.
+    /// Locks the tasks of results and decides which of these are accepted, and what the tasks were before.
     fn accept<'a>(
         &mut self,
         settles: &'a [Settle],
         nths: &[usize],
-    ) -> Result<Vec<(usize, Accepted<'a>, bool)>> {
+    ) -> Result<Vec<(usize, Accepted<'a>, Before)>> {
         let ids: Vec<i64> = nths.iter().map(|nth| settles[*nth].task.0 as i64).collect();
         let sql =
             "SELECT task.id, task.job_id, lane.domain_id, item_id, requests, state, error
@@ -139,13 +139,14 @@ impl Tx<'_> {
             let is_its_own =
                 row.get::<_, i64>(1) == settle.job.0 as i64 && row.get::<_, i64>(2) == settle.tenure.key.0;
             let is_over = matches!(settle.step, Step::Done { .. } | Step::Failed { .. });
-            let was_skipped = match (row.get(5), row.get(6)) {
-                ("waiting", _) => false,
-                ("skipped", Some(JOB_ENDED)) if is_over && item.is_none() => true,
+            let before = match (row.get(5), row.get(6)) {
+                ("waiting", _) => Before::Waiting,
+                ("skipped", Some(JOB_ENDED)) if is_over && item.is_none() => Before::Skipped,
+                ("done", Some(JOB_ENDED)) if is_over && item.is_none() => Before::Done,
                 _ => return None,
             };
             let row = Accepted { settle, item, requests: row.get(4) };
-            is_its_own.then_some((*nth, row, was_skipped))
+            is_its_own.then_some((*nth, row, before))
         };
         Ok(nths.iter().filter_map(accept).collect())
     }
@@ -180,6 +181,15 @@ impl Tx<'_> {
     }
 }
 
+/// What a task was before its result: its job may have ended while it was in flight, and counted it then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Before {
+    Waiting,
+    Skipped,
+    /// A refresh that had not asked for the page yet.
+    Done,
+}
+
 /// Whether a result is of the most common kind by far: a page that was fetched with one request.
 fn is_plain(settle: &Settle) -> bool {
     matches!(settle.step, Step::Done { .. }) && is_in_row(settle)
@@ -196,7 +206,7 @@ struct Tally {
 }
 
 impl Tally {
-    fn count(&mut self, settle: &Settle, was_skipped: bool) {
+    fn count(&mut self, settle: &Settle, before: Before) {
         match settle.step {
             Step::Done { .. } => self.done += 1,
             Step::Failed { .. } => self.failed += 1,
@@ -204,7 +214,11 @@ impl Tally {
             Step::Retry { .. } => self.retries += 1,
             Step::Moved { .. } => {}
         }
-        self.skipped -= i64::from(was_skipped);
+        match before {
+            Before::Waiting => {}
+            Before::Skipped => self.skipped -= 1,
+            Before::Done => self.done -= 1,
+        }
         let limited = settle.attempts.iter().filter(|attempt| attempt.outcome == Outcome::RateLimited);
         self.rate_limited += limited.count() as i64;
     }
