@@ -62,7 +62,7 @@ pub(crate) struct Global {
     /// Configuration file [default: comity.toml, if it exists]
     #[arg(long, global = true, help_heading = "Global Options", value_name = "FILE", env = "COMITY_CONFIG")]
     pub(crate) config: Option<PathBuf>,
-    /// Where to save state: sqlite:PATH or memory: [default: sqlite:comity.db]
+    /// Where to save state: sqlite:PATH, postgres://HOST/DATABASE or memory: [default: sqlite:comity.db]
     #[arg(long, global = true, help_heading = "Global Options", value_name = "URL")]
     pub(crate) store: Option<String>,
     /// Base rules for all sites: standard, collector, crawler or archiver [default: standard]

@@ -88,7 +88,11 @@ const fn key(path: &'static str, default: &'static str, meaning: &'static str) -
 
 /// Every key, in the order of the reference. Domains have the same keys as `default`.
 pub const KEYS: [Key; 69] = [
-    key("store", r#""sqlite:comity.db""#, r#"Where state is saved: "sqlite:FILE" or "memory:"."#),
+    key(
+        "store",
+        r#""sqlite:comity.db""#,
+        r#"Where state is saved: "sqlite:FILE", "postgres://HOST/DATABASE" or "memory:"."#,
+    ),
     key(
         "profile",
         r#""standard""#,

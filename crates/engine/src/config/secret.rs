@@ -3,8 +3,8 @@
 use std::fmt;
 use std::path::Path;
 
-/// The URL of a store: `sqlite:FILE` or `memory:`. `postgres://…` is parsed, but this version can't open it. The
-/// password is masked when the URL is displayed.
+/// The URL of a store: `sqlite:FILE`, `memory:` or `postgres://…`. The password is masked
+/// when the URL is displayed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct StoreUrl(String);
 

@@ -166,11 +166,10 @@ pub(super) fn interval(value: &Value) -> Result<Option<Span>, Expected> {
 
 /// The URL of a store.
 pub(super) fn store(value: &Value) -> Result<StoreUrl, Expected> {
-    let expected = "\"sqlite:FILE\" or \"memory:\"";
-    let url = value.as_str().and_then(StoreUrl::parse).ok_or_else(|| expected.to_owned())?;
+    let url = value.as_str().and_then(StoreUrl::parse).ok_or_else(|| STORE.to_owned())?;
     match comity_store::is_supported(url.as_str()) {
         true => Ok(url),
-        false => Err(format!("{expected}; PostgreSQL is unsupported in this version")),
+        false => Err(format!("{STORE}; this build does not support that kind of store")),
     }
 }
 
@@ -220,3 +219,9 @@ fn fits_header(text: &str) -> bool {
 }
 
 const HEADER_TEXT_MAX: usize = 200;
+
+/// The kinds of stores that this build supports.
+#[cfg(feature = "postgres")]
+const STORE: &str = "\"sqlite:FILE\", \"postgres://HOST/DATABASE\" or \"memory:\"";
+#[cfg(not(feature = "postgres"))]
+const STORE: &str = "\"sqlite:FILE\" or \"memory:\"";
