@@ -51,12 +51,16 @@ pub(crate) fn progress(job: &Job) -> String {
         (counts.rate_limited, RATE_LIMITED),
         (counts.retries, retries(counts.retries)),
     ]);
-    let refresh = match refreshing(job) {
+    fetched + &rest + &refresh_note(job)
+}
+
+/// That the pages of a job are being fetched again, and how many there are.
+fn refresh_note(job: &Job) -> String {
+    match refreshing(job) {
         None => String::new(),
         Some(1) => " (refresh of 1 page fetched before)".to_owned(),
         Some(pages) => format!(" (refresh of {} pages fetched before)", thousands(pages)),
-    };
-    fetched + &rest + &refresh
+    }
 }
 
 /// How many pages an unfinished refresh is about; all of them were fetched before.
