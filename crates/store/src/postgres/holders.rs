@@ -30,8 +30,11 @@ impl Tx<'_> {
     /// Assigns an id, and starts a lease.
     pub(super) fn register(&mut self, name: &str, now: Timestamp) -> Result<HolderId> {
         let id = super::random();
-        let sql = "INSERT INTO holder (id, name, machine, since_us, until_us) VALUES ($1, $2, $3, $4, $5)";
-        self.change(sql, &[&id, &text(name), &text(&machine()), &us(now), &us(now + LEASE)])?;
+        let sql = format!(
+            "INSERT INTO holder (id, name, machine, since_us, until_us, offset_us)
+            VALUES ($1, $2, $3, $4, $5, $4 - {DB_US})"
+        );
+        self.change(&sql, &[&id, &text(name), &text(&machine()), &us(now), &us(now + LEASE)])?;
         Ok(HolderId(id))
     }
 
