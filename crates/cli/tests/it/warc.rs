@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
-use std::path::Path;
+use std::path::PathBuf;
 
 use serde_json::Value;
 
@@ -449,7 +449,7 @@ fn names_do_not_lead_outside_of_the_folder() {
         world.run(&args(job, "ignore")).expect(0);
         let archive = archive(&world);
         archive.assert_closed();
-        let named = |file: &String| Path::new(file).file_name().unwrap().to_str().unwrap().to_owned();
+        let named = |file: &PathBuf| file.file_name().unwrap().to_str().unwrap().to_owned();
         let mut names: Vec<String> = archive.files().iter().map(named).collect();
         names.retain(|name| !name.starts_with("one-"));
         let [name] = &names[..] else { panic!("{:?}", archive.files()) };
