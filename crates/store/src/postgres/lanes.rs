@@ -354,7 +354,7 @@ pub(super) fn channel_of(schema: &str) -> String {
 
 /// Connections for work that writes.
 const WORKERS: usize = 2;
-/// The longest time a statement of a heartbeat may take: its lease goes on meanwhile.
+/// The longest time a statement of a heartbeat may take: its lease runs meanwhile.
 const BEAT_PATIENCE: Duration = Duration::from_secs(5);
 /// The longest time any other statement may take.
 const WORK_PATIENCE: Duration = Duration::from_secs(60);
