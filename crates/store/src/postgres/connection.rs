@@ -95,7 +95,7 @@ impl Session {
     /// reading a whole table instead is what the planner should not prefer.
     pub(super) fn begin(&self, schema: &str) -> Result<Server> {
         let sql = format!(
-            "BEGIN; SET LOCAL search_path = \"{schema}\"; SET LOCAL idle_in_transaction_session_timeout = '{IDLE_MAX}';
+            "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL search_path = \"{schema}\"; SET LOCAL idle_in_transaction_session_timeout = '{IDLE_MAX}';
             SET LOCAL jit = off; SET LOCAL random_page_cost = 1.1;
             SELECT pg_current_xact_id()::text,
             ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int8::text, pg_postmaster_start_time()::text"

@@ -272,8 +272,8 @@ impl Tx<'_> {
     }
 
     fn lock_tenures(&mut self, holder: HolderId, tenures: &[Tenure], strength: &str) -> Result<Vec<bool>> {
-        if tenures.is_empty() {
-            return Ok(Vec::new());
+        if tenures.is_empty() || self.may_have_lost(holder) {
+            return Ok(vec![false; tenures.len()]);
         }
         let ids: Vec<i64> = tenures.iter().map(|tenure| tenure.key.0).collect();
         let sql = format!(

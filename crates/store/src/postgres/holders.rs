@@ -64,6 +64,9 @@ impl Tx<'_> {
 
     /// Whether a holder may still write. If so, nobody declares it dead before this transaction ends.
     pub(super) fn is_holder(&mut self, holder: HolderId) -> Result<bool> {
+        if self.may_have_lost(holder) {
+            return Ok(false);
+        }
         let sql = "SELECT 1 FROM holder WHERE id = $1 AND died_us IS NULL FOR KEY SHARE";
         self.exists(sql, &[&holder.0])
     }

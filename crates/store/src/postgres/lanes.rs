@@ -173,6 +173,7 @@ impl Worker {
                 }
                 Ok(Ended::Unsure(value, server, why)) => {
                     if self.was_committed(&server, &why)? {
+                        self.works();
                         return Ok(value);
                     }
                 }
@@ -235,8 +236,9 @@ impl Worker {
             begun => begun?,
         };
         let asked = self.asked;
-        let (session, shared) = self.session()?;
-        let mut tx = Tx::new(session, &shared.watch).asked_at(asked);
+        // The connection that the transaction was begun on, and no other.
+        let (Some(session), shared) = (&self.session, &self.shared) else { return Err(Failure::Timeout) };
+        let mut tx = Tx::new(session, &shared.watch).asked_at(asked).in_use(shared);
         let value = work(&mut tx)?;
         let (changed, news) = (tx.has_changed(), tx.has_news());
         if news {
@@ -271,7 +273,9 @@ impl Worker {
         let mut conflicts = 0;
         loop {
             let looked_up = self.begin().and_then(|now| {
-                let (session, shared) = self.session()?;
+                let (Some(session), shared) = (&self.session, &self.shared) else {
+                    return Err(Failure::Timeout);
+                };
                 if now.history != server.history {
                     return Ok(Some("other".to_owned()));
                 }
@@ -283,8 +287,11 @@ impl Worker {
             match looked_up.as_ref().map(Option::as_deref) {
                 Ok(Some("committed")) => return Ok(true),
                 Ok(Some("aborted")) => return Ok(false),
-                // The server has not noticed yet that the connection broke.
-                Ok(Some("in progress")) => std::thread::sleep(LOOK_UP_AGAIN),
+                // The server has not noticed yet that the connection broke, or waits for a standby.
+                Ok(Some("in progress")) => {
+                    let outages = &self.shared.outages;
+                    outages.failed(self.nth, Outage::Locked, "the last changes are still being saved")?;
+                }
                 Ok(_) => return Err(uncertain(self, why.what())),
                 Err(failure) => {
                     self.failed(failure, &mut conflicts).map_err(|error| uncertain(self, error.what()))?
@@ -360,7 +367,6 @@ const BEAT_PATIENCE: Duration = Duration::from_secs(5);
 const WORK_PATIENCE: Duration = Duration::from_secs(60);
 /// How long closing the store waits for outstanding work.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(15);
-const LOOK_UP_AGAIN: Duration = Duration::from_millis(100);
 /// How often work runs again because of others.
 const CONFLICTS_MAX: u32 = 50;
 /// The shortest time between two notifications of a process.

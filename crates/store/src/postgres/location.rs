@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use comity_core::decision::Outage;
 use tokio_postgres::Config;
-use tokio_postgres::config::{SslMode, TargetSessionAttrs};
+use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 
 use crate::StoreError;
 
@@ -91,15 +91,11 @@ impl Location {
         if config.get_application_name().is_none() {
             config.application_name("comity");
         }
-        let shown = match base.split_once("://") {
-            Some((scheme, rest)) => match rest.split_once('@').filter(|(user, _)| !user.contains('/')) {
-                Some((user, host)) => {
-                    format!("{scheme}://{}@{host}", user.split(':').next().unwrap_or_default())
-                }
-                None => base.to_owned(),
-            },
-            None => "postgres".to_owned(),
-        };
+        let is_odd = |host: &Host| matches!(host, Host::Tcp(name) if name.contains('@'));
+        if config.get_hosts().iter().any(is_odd) {
+            return Err(refused("an @ in a user name or password to be written as %40"));
+        }
+        let shown = shown(&config);
         Ok(Self { shown, schema, tls: Tls { verify, roots }, config })
     }
 
@@ -125,9 +121,56 @@ impl fmt::Display for Location {
     }
 }
 
+/// The address for people, from what the URL means: its text may contain a password where nobody expects one.
+fn shown(config: &Config) -> String {
+    let host = |(nth, host): (usize, &Host)| {
+        let name = match host {
+            Host::Tcp(name) => name.clone(),
+            #[cfg(unix)]
+            Host::Unix(path) => path.display().to_string(),
+        };
+        let ports = config.get_ports();
+        match ports.get(nth).or(ports.first()) {
+            Some(port) if *port != DEFAULT_PORT => format!("{name}:{port}"),
+            _ => name,
+        }
+    };
+    let hosts: Vec<String> = config.get_hosts().iter().enumerate().map(host).collect();
+    let user = config.get_user().map(|user| format!("{user}@")).unwrap_or_default();
+    let database = config.get_dbname().map(|name| format!("/{name}")).unwrap_or_default();
+    format!("postgres://{user}{}{database}", hosts.join(","))
+}
+
 /// The schema unless the URL names another one.
 const SCHEMA: &str = "comity";
 /// How long opening one connection may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// After this long without an answer of the other machine, a connection is broken.
 const SILENCE: Duration = Duration::from_secs(4);
+/// PostgreSQL's port.
+const DEFAULT_PORT: u16 = 5432;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_part_of_a_password_is_shown() {
+        for (url, shown) in [
+            ("postgres://h/d", "postgres://h/d"),
+            ("postgresql://u@h:5433,h2/d?schema=x", "postgres://u@h:5433,h2/d"),
+            ("postgres://u:hunter2@h/d", "postgres://u@h/d"),
+            ("postgres://u:hun/hunter2@h/d", "postgres://u@h/d"),
+            ("postgres://u@h/d?password=hunter2", "postgres://u@h/d"),
+        ] {
+            assert_eq!(Location::parse(url).unwrap().to_string(), shown);
+        }
+        for url in ["postgres://u:hun?hunter2@h/d", "postgres://u:p@hunter2@h/d"] {
+            let text = match Location::parse(url) {
+                Ok(location) => location.to_string(),
+                Err(error) => error.to_string(),
+            };
+            assert!(!text.contains("hun"), "{text}");
+        }
+    }
+}

@@ -24,9 +24,18 @@ pub(super) const KNOWN: i64 = MIGRATIONS.len() as i64;
 
 /// Refuses servers that lack something, before anything is created.
 pub(super) fn check_server(session: &Session) -> Result<()> {
-    let rows = session
-        .wait_for(session.client().query_typed("SELECT current_setting('server_version_num')::int8", &[]))?;
-    check_version(rows.first().map_or(0, |row| row.get(0)))
+    let sql = "SELECT current_setting('server_version_num')::int8, current_setting('server_encoding')";
+    let rows = session.wait_for(session.client().query_typed(sql, &[]))?;
+    check_version(rows.first().map_or(0, |row| row.get(0)))?;
+    match rows.first().map(|row| row.get::<_, String>(1)) {
+        Some(encoding) if encoding != "UTF8" => {
+            let what = format!(
+                "the encoding of this database is {encoding}: expected UTF8 (createdb --encoding UTF8)"
+            );
+            Err(Failure::Rejected(what))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn check_version(number: i64) -> Result<()> {
@@ -63,9 +72,16 @@ pub(super) fn find(session: &Session, schema: &str) -> Result<Found> {
 
 /// Creates or migrates the tables. Two processes that start at once do it one after the other.
 pub(super) fn migrate(session: &Session, schema: &str, id: &[u8]) -> Result<()> {
+    // Whoever may not create schemas can be given an empty one.
+    let there = format!("SELECT to_regnamespace('\"{schema}\"') IS NOT NULL");
+    let rows = session.wait_for(session.client().query_typed(&there, &[]))?;
+    let create = match rows.first().is_some_and(|row| row.get(0)) {
+        true => String::new(),
+        false => format!("CREATE SCHEMA IF NOT EXISTS \"{schema}\"; "),
+    };
     let begin = format!(
         "BEGIN; SELECT pg_advisory_xact_lock(hashtextextended('comity schema {schema}', 0));
-        CREATE SCHEMA IF NOT EXISTS \"{schema}\"; SET LOCAL search_path = \"{schema}\";
+        {create}SET LOCAL search_path = \"{schema}\";
         CREATE TABLE IF NOT EXISTS schema_version (version bigint NOT NULL)"
     );
     session.wait_for(session.client().batch_execute(&begin))?;

@@ -10,6 +10,8 @@ use super::connection::Session;
 use super::failure::{Failure, Result};
 use super::liveness::LeaseWatch;
 use super::param::Param;
+use super::shared::Shared;
+use crate::domains::HolderId;
 use crate::machine::{Machine, ThisMachine};
 
 /// A connection inside a transaction. Methods block the thread of the connection.
@@ -20,18 +22,30 @@ pub(super) struct Tx<'a> {
     /// Whether other processes should look soon.
     news: bool,
     pub(super) watch: &'a LeaseWatch,
+    /// The store that this is a transaction of; a copy has none.
+    shared: Option<&'a Shared>,
     /// The machine's uptime when this was asked for.
     asked: Span,
 }
 
 impl<'a> Tx<'a> {
     pub(super) fn new(session: &'a Session, watch: &'a LeaseWatch) -> Self {
-        Self { session, changed: false, news: false, watch, asked: ThisMachine.up() }
+        Self { session, changed: false, news: false, watch, shared: None, asked: ThisMachine.up() }
     }
 
     /// For work that was asked for at this uptime of the machine.
     pub(super) fn asked_at(self, asked: Span) -> Self {
         Self { asked, ..self }
+    }
+
+    /// For a store in use, which knows what its holders may have lost.
+    pub(super) fn in_use(self, shared: &'a Shared) -> Self {
+        Self { shared: Some(shared), ..self }
+    }
+
+    /// Whether commits of a holder of this process may be lost: then it may not write, even if its rows are there.
+    pub(super) fn may_have_lost(&self, holder: HolderId) -> bool {
+        self.shared.is_some_and(|shared| shared.may_have_lost(holder))
     }
 
     /// How long ago this was asked for. A caller's `now` is that old: it may have waited for other work, for a lock, or for
