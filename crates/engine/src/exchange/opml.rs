@@ -107,7 +107,10 @@ enum Outline<'t> {
 impl Parser<'_> {
     /// Parses from a position on. At an invalid tag it stops and returns the position to resume from.
     fn run(&mut self, from: usize) -> Option<usize> {
-        let mut reader = Reader::from_str(&self.text[from..]);
+        // The reader skips a byte order mark without counting it.
+        let text = self.text[from..].trim_start_matches('\u{feff}');
+        let from = self.text.len() - text.len();
+        let mut reader = Reader::from_str(text);
         let config = reader.config_mut();
         (config.allow_dangling_amp, config.allow_unmatched_ends, config.check_end_names) =
             (true, true, false);
@@ -143,6 +146,7 @@ impl Parser<'_> {
 
     fn resume(&mut self, start: usize, what: &str) -> Option<usize> {
         self.problem(start, what);
+        let start = self.text.floor_char_boundary(start);
         let after = self.text[start..].char_indices().nth(1).map(|(at, _)| start + at)?;
         self.text[after..].find(OUTLINE).map(|at| after + at)
     }

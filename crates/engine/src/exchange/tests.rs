@@ -169,3 +169,12 @@ const PIECES: [&str; 34] = [
     "\u{fffd}",
     " ",
 ];
+
+/// The XML reader skips a byte order mark without counting it, so a position was in the middle of a character.
+#[test]
+fn a_second_byte_order_mark_moves_no_position() {
+    let text = "\u{feff}\u{feff}<opml><body>\u{e9}\u{e9}\u{e9}<outline";
+    let found = read(text.as_bytes(), Some(Format::Opml)).unwrap();
+    assert!(found.entries.is_empty());
+    assert!(!found.problems.is_empty());
+}
