@@ -52,7 +52,7 @@ pub(super) struct Activities {
     kept: VecDeque<DomainId>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Activity {
     /// The latest attempts. From [`ATTEMPTS_MAX`] on, a ring that begins at `oldest`.
     attempts: Vec<RecentAttempt>,
@@ -60,6 +60,7 @@ struct Activity {
     last: Option<LastAnswer>,
     /// What happened since the last report, by interval.
     samples: Vec<Sample>,
+    /// The end of the last hold, or long ago.
     held_until: Timestamp,
     reported_at: Option<Timestamp>,
     due_at: Option<Timestamp>,
@@ -200,6 +201,21 @@ impl Activities {
             if activity.due_at.is_none() {
                 self.of.remove(&id);
             }
+        }
+    }
+}
+
+impl Default for Activity {
+    fn default() -> Self {
+        Self {
+            attempts: Vec::new(),
+            oldest: 0,
+            last: None,
+            samples: Vec::new(),
+            held_until: Timestamp::MIN,
+            reported_at: None,
+            due_at: None,
+            is_recent: false,
         }
     }
 }
