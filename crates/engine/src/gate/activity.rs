@@ -372,6 +372,34 @@ mod tests {
         assert!(activities.take_due(at(10_000), 9).is_empty() && activities.remove(id).is_none());
     }
 
+    /// Prints what an attempt costs: `cargo test --release -p comity --lib -- --ignored --nocapture what_noting`.
+    #[test]
+    #[ignore = "measures"]
+    fn what_noting_an_attempt_costs() {
+        use comity_store::machine::{Machine, ThisMachine};
+        for domains in [1, 1_000, 100_000] {
+            let (mut activities, ids) = (Activities::default(), ids(domains));
+            let (rounds, answer, recorded) =
+                (2_000_000 / domains, Answer::from(Outcome::Success), recorded(None));
+            let mut best = u64::MAX;
+            for attempt in 0..5 {
+                let before = ThisMachine.up();
+                for round in 0..rounds {
+                    let now = at((attempt * rounds + round) as i64);
+                    for id in &ids {
+                        let sent =
+                            Sent { id: *id, started_at: now, ready_at: now, spacing: Span::from_secs(1) };
+                        activities.note(&sent, &answer, &recorded, Span::ZERO, now);
+                    }
+                    activities.take_due(now, 1_000);
+                }
+                let nanos = ThisMachine.up().less(before).as_micros() * 1_000;
+                best = best.min(nanos / (rounds * domains) as u64);
+            }
+            eprintln!("{domains} domains: {best} ns per attempt, reports included");
+        }
+    }
+
     #[test]
     fn attempts_of_very_many_domains_take_bounded_memory() {
         let (mut activities, ids) = (Activities::default(), ids(2 * KEPT_MAX));
