@@ -217,7 +217,7 @@ async fn lists_in_sqlite() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "measures"]
 async fn lists_in_postgresql() {
-    use comity_conformance::Backend;
     let schema = crate::postgres::schema().await;
-    measure(&*schema.store().await).await;
+    let schema: &dyn comity_conformance::Backend = &schema;
+    measure(&*schema.open().await.store).await;
 }
