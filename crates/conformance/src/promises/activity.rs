@@ -117,19 +117,19 @@ pub(crate) async fn domains_are_listed_in_every_order_page_by_page(backend: &dyn
 pub(crate) async fn domains_are_found_by_a_part_of_their_name(backend: &dyn Backend) {
     let one = Process::start(backend, "one", at(0)).await;
     ten_domains(&one).await;
-    let tenure = one.taken("other_50%.example", at(0)).await.tenure;
+    let tenure = one.taken("other_50.example", at(0)).await.tenure;
     report(&one, tenure, activity(1), vec![], 1).await;
     for sort in DomainSort::ALL {
         let found = names(&*one.store, query(sort, Order::Descending, "-7", 2)).await;
         assert_eq!(found, ["site-7.example"], "{sort:?}");
         // These stand for themselves.
-        for like in ["_5", "0%", "other_50%.example"] {
+        for like in ["_5", "r_50", "other_50.example"] {
             assert_eq!(
                 names(&*one.store, query(sort, Order::Ascending, like, 2)).await,
-                ["other_50%.example"]
+                ["other_50.example"]
             );
         }
-        for like in ["SITE", "nobody", "site-*", "site-?"] {
+        for like in ["SITE", "nobody", "site-*", "site-?", "site_7", "%7"] {
             let page = one.store.page_domains(query(sort, Order::Ascending, like, 2)).await.unwrap();
             assert_eq!((page.domains.len(), page.next, page.found), (0, None, 0), "{like}");
         }
