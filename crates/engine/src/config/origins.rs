@@ -5,8 +5,10 @@
 
 use std::fmt;
 
+use comity_core::backoff::Ladder;
 use comity_core::domain::{Domain, Pattern};
 use comity_core::rule::{Fields, Profile, Rows};
+use comity_core::time::Span;
 
 use super::Config;
 
@@ -92,6 +94,10 @@ impl Config {
         layers.push((FieldSource::Profile, &profile.default));
         layers.push((FieldSource::BuiltIn, &standard.default));
         let mut fields: Vec<FieldOrigin> = Vec::new();
+        // The built-in longest wait depends on the kind of backoff.
+        let ladder_max =
+            Fields { backoff_max: longest_wait(self.rules.rule(host).ladder()), ..Fields::default() };
+        layers.push((FieldSource::BuiltIn, &ladder_max));
         let merged = layers.iter().fold(Fields::default(), |above, (_, below)| above.over(below));
         for (key, value) in values(&merged) {
             let sets = |(_, fields): &&(FieldSource, &Fields)| values(fields).any(|(known, _)| known == key);
@@ -133,6 +139,13 @@ impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.origin)?;
         self.line.map_or(Ok(()), |line| write!(f, ":{line}"))
+    }
+}
+
+fn longest_wait(ladder: Ladder) -> Option<Span> {
+    match ladder {
+        Ladder::Exponential { max, .. } | Ladder::Linear { max, .. } => Some(max),
+        Ladder::None => None,
     }
 }
 

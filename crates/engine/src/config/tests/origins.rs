@@ -2,10 +2,11 @@
 
 use super::*;
 
-/// `key = value (source, place)`, one line per value that the profile doesn't set.
+/// `key = value (source, place)`, one line per value that somebody or a row of the profile sets.
 fn explained(config: &Config, host: &str) -> Vec<String> {
     let rule = config.explain_rule(&Domain::parse(host).unwrap());
-    let own = rule.fields.iter().filter(|field| field.source != FieldSource::Profile);
+    let inherited = [FieldSource::Profile, FieldSource::BuiltIn];
+    let own = rule.fields.iter().filter(|field| !inherited.contains(&field.source));
     let source = |source: &FieldSource| match source {
         FieldSource::Row { pattern } | FieldSource::ProfileRow { pattern } => pattern.to_string(),
         other => format!("{other:?}"),
@@ -71,6 +72,7 @@ fn what_is_explained_is_what_applies() {
     let rule = config.explain_rule(&host);
     let value =
         |key: &str| rule.fields.iter().find(|field| field.key == key).map(|field| field.value.as_str());
+    assert_eq!((value("backoff_max"), value("burst_window")), (Some("\"60s\""), Some("\"60s\"")));
     assert_eq!((value("min_delay"), value("in_flight")), (Some("\"3s\""), Some("4")));
     assert_eq!(
         (rule.profile, rule.fields.iter().filter(|field| field.key == "enabled").count()),
