@@ -256,7 +256,10 @@ fn secs(secs: u64) -> Span {
 }
 
 /// Removes what later versions added.
-const OLDER: &str = "DROP VIEW attempts; ALTER TABLE logged_attempts RENAME TO attempts;
+const OLDER: &str = "DROP INDEX tasks_failed; DROP INDEX jobs_state; DROP TRIGGER activity_follows_domains;
+    DROP TABLE activity; DROP TABLE history; DROP TABLE traffic; DROP TABLE audit;
+    ALTER TABLE sources DROP COLUMN requested_us;
+    DROP VIEW attempts; ALTER TABLE logged_attempts RENAME TO attempts;
     DROP TABLE timeline; DROP TABLE looks; DROP TABLE permits;
     ALTER TABLE holders DROP COLUMN sights; ALTER TABLE sources DROP COLUMN epoch; ALTER TABLE wikis DROP COLUMN epoch;
     ALTER TABLE identity DROP COLUMN commits; ALTER TABLE identity DROP COLUMN stamp;
