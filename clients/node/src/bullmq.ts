@@ -14,6 +14,11 @@ interface Job {
 export interface DeferOptions<J> extends Omit<AskOptions, 'signal'> {
   /** Default: a client with the settings of the environment. */
   client?: Client
+  /**
+   * How long a job is deferred at most while the site is busy with another request (`limit` is `lease`): how long that
+   * takes, nobody knows. Default: 1 s.
+   */
+  busyMs?: number
   /** The URL or the site of a job. */
   target: (job: J) => string
   /** The class of that name from bullmq, which tells a worker that the job was moved. */
@@ -36,13 +41,16 @@ export function deferred<J extends Job, R>(
     throw new options.DelayedError()
   }
   return async (job, token, signal) => {
-    const { target, DelayedError: _, UnrecoverableError, client: __, ...asked } = options
+    const { target, DelayedError: _, UnrecoverableError, client: __, busyMs = 1000, ...asked } = options
     const decision = await client.check(target(job), asked)
     if (decision.refused) {
       const refused = new Refused(decision)
       throw UnrecoverableError ? new UnrecoverableError(refused.message) : refused
     }
-    if (!decision.proceed) return await later(job, decision.wait_ms, token)
+    if (!decision.proceed) {
+      const busy = decision.limit === 'lease' || decision.limit === 'in_flight'
+      return await later(job, busy ? Math.min(decision.wait_ms, busyMs) : decision.wait_ms, token)
+    }
 
     const permit = new Permit(client, decision)
     let outcome: { result: R } | { error: unknown }

@@ -49,7 +49,7 @@ test('a wait longer than the patience uses up no retries', async (t) => {
 
 test('each hop of a redirect has its own permit', async (t) => {
   const world = await World.start(t)
-  const site = await world.site('location = /a { return 302 /b; } location = /b { return 302 /c; } location / { empty_gif; }')
+  const site = await world.site('absolute_redirect off; location = /a { return 302 /b; } location = /b { return 302 /c; } location / { empty_gif; }')
   const { done } = await crawl(world, [`${site.url}/a`, `${site.url}/d`])
   assert.equal(done.length, 2)
   assert.equal((await site.requests()).length, 4)
