@@ -16,6 +16,9 @@ import (
 
 var ctx = context.Background()
 
+// quick is faster than the limited site allows.
+const quick = "[default]\nmin_delay = \"50ms\"\nlearning = \"off\"\n"
+
 const noDelay = "[default]\nmin_delay = \"0s\"\nlearning = \"off\"\n"
 
 func TestCheckReservesTheSlotAndRecordReportsTheOutcome(t *testing.T) {

@@ -8,7 +8,16 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 import { DelayedError, Queue, UnrecoverableError, Worker } from 'bullmq'
 import { deferred } from 'comity/bullmq'
-import { World } from './world.mjs'
+import { QUICK, World } from './world.mjs'
+
+/** Few enough requests per second that deferred jobs are limited, too. */
+const LIMITED = `
+  limit_req zone=pages burst=4 nodelay;
+  limit_req_status 429;
+  error_page 429 @later;
+  location / { empty_gif; }
+  location @later { internal; add_header Retry-After 2 always; return 429; }
+`
 
 const freePort = () => new Promise((resolve) => {
   const probe = createServer().listen(0, '127.0.0.1', () => {
@@ -49,19 +58,19 @@ const work = async (t, world, processor, concurrency = 5) => {
 }
 
 test('jobs are deferred until their site is free, and use up no attempts', async (t) => {
-  const world = await World.start(t)
-  const site = await world.site('limited')
+  const world = await World.start(t, QUICK)
+  const site = await world.site(LIMITED, 'limit_req_zone $server_port zone=pages:1m rate=1r/s;')
   const { queue, failed } = await work(t, world, async (job, permit) => {
     const response = permit.response(await fetch(job.data.url))
     await response.arrayBuffer()
     return response.status
   })
-  await queue.addBulk(Array.from({ length: 12 }, (_, page) => ({ name: 'page', data: { url: `${site.url}/${page}` }, opts: { attempts: 1 } })))
-  await world.until(async () => (await queue.getCompletedCount()) === 12, 'all jobs done')
+  await queue.addBulk(Array.from({ length: 15 }, (_, page) => ({ name: 'page', data: { url: `${site.url}/${page}` }, opts: { attempts: 1 } })))
+  await world.until(async () => (await queue.getCompletedCount()) === 15, 'all jobs done')
   assert.deepEqual(failed, [])
   assert.ok((await site.requests()).some((one) => one.status === 429), 'the site has limited somebody')
-  assert.equal(new Set(await site.pages()).size, 12)
-  assert.deepEqual(await site.early(0.2, 2), [])
+  assert.equal(new Set(await site.pages()).size, 15)
+  assert.deepEqual(await site.early(0.05, 2), [])
 })
 
 test('a job that closes its key defers the others until then', async (t) => {

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { Configuration, HttpCrawler } from '@crawlee/http'
 import { polite } from 'comity/crawlee'
-import { REFUSING, World } from './world.mjs'
+import { QUICK, REFUSING, World } from './world.mjs'
 
 const crawl = async (world, urls, options = {}, settings = {}) => {
   const done = []
@@ -28,14 +28,14 @@ test('a crawl with many workers is never early', async (t) => {
 })
 
 test('a rate limited page goes back to the queue until the site allows it', async (t) => {
-  const world = await World.start(t)
+  const world = await World.start(t, QUICK)
   const site = await world.site('limited')
   const { done, stats } = await crawl(world, pages(site, 15), { maxRequestRetries: 0 })
   const requests = await site.requests()
   assert.ok(requests.some((one) => one.status === 429), 'the site has limited somebody')
   assert.equal(new Set(done).size, 15)
   assert.equal(stats.requestsFailed, 0)
-  assert.deepEqual(await site.early(0.2, 2), [])
+  assert.deepEqual(await site.early(0.05, 2), [])
 })
 
 test('a wait longer than the patience uses up no retries', async (t) => {

@@ -5,7 +5,7 @@ import { execFile } from 'node:child_process'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import { politeFetch } from 'comity'
-import { REFUSING, World } from './world.mjs'
+import { QUICK, REFUSING, World } from './world.mjs'
 
 test('50 concurrent callers share one pace, and none is early', async (t) => {
   const world = await World.start(t)
@@ -21,10 +21,10 @@ test('50 concurrent callers share one pace, and none is early', async (t) => {
 })
 
 test('a 429 with Retry-After holds every caller', async (t) => {
-  const world = await World.start(t)
+  const world = await World.start(t, QUICK)
   const site = await world.site('limited')
   const fetch = politeFetch(world.client)
-  await Promise.all(Array.from({ length: 12 }, async (_, page) => {
+  await Promise.all(Array.from({ length: 15 }, async (_, page) => {
     for (let status = 429; status === 429;) {
       const response = await fetch(`${site.url}/${page}`)
       await response.arrayBuffer()
@@ -33,8 +33,8 @@ test('a 429 with Retry-After holds every caller', async (t) => {
   }))
   const requests = await site.requests()
   assert.ok(requests.some((one) => one.status === 429), 'the site has limited somebody')
-  assert.equal(new Set(await site.pages()).size, 12)
-  assert.deepEqual(await site.early(0.2, 2), [])
+  assert.equal(new Set(await site.pages()).size, 15)
+  assert.deepEqual(await site.early(0.05, 2), [])
 })
 
 test('each hop of a redirect has its own permit', async (t) => {

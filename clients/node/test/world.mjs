@@ -54,3 +54,5 @@ export class World {
 }
 
 export const REFUSING = 'location / { add_header Retry-After 600 always; return 429; }'
+/** Faster than the limited site allows. */
+export const QUICK = '[default]\nmin_delay = "50ms"\nlearning = "off"\n'
