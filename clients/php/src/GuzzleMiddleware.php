@@ -134,7 +134,9 @@ final class GuzzleMiddleware
             try {
                 $resume();
                 if ($steps->valid()) {
-                    $current = Create::promiseFor($steps->current())->then(
+                    // What is cancelled or waited for is the step itself: the handlers of a cancelled promise aren't called.
+                    $current = Create::promiseFor($steps->current());
+                    $current->then(
                         fn ($value) => $next(fn () => $steps->send($value)),
                         fn ($reason) => $next(fn () => $steps->throw(Create::exceptionFor($reason))),
                     );

@@ -109,7 +109,7 @@ final class HttpTest extends TestCase
         }
         self::assertFalse($world->client->peek($url)->proceed);
         $promise->cancel();
-        \GuzzleHttp\Promise\Utils::queue()->run();
+        Utils::queue()->run();
         self::assertTrue($world->client->peek($url)->proceed);
         fclose($peer);
     }
