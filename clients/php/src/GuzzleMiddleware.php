@@ -8,6 +8,7 @@ use GuzzleHttp\Exception\ConnectException;
 use GuzzleHttp\Promise\Create;
 use GuzzleHttp\Promise\Promise;
 use GuzzleHttp\Promise\PromiseInterface;
+use GuzzleHttp\Promise\Utils;
 use GuzzleHttp\Psr7\Request;
 use GuzzleHttp\TransferStats;
 use Psr\Http\Message\RequestInterface;
@@ -123,6 +124,8 @@ final class GuzzleMiddleware
             function () use (&$current): void {
                 while ($current !== null) {
                     $current->wait(false);
+                    // The handlers of a promise that was settled from the start.
+                    Utils::queue()->run();
                 }
             },
             function () use (&$current): void {
