@@ -97,6 +97,37 @@ func TestHoweverASendEndsItsPermitIsRecorded(t *testing.T) {
 	}
 }
 
+func TestAJobIsDeferredUntilItsSiteIsFree(t *testing.T) {
+	t.Parallel()
+	client := start(t, "").client
+	ran := 0
+	work := func(status int, headers http.Header) func(*comity.Permit) error {
+		return func(permit *comity.Permit) error {
+			ran++
+			permit.Answered(status, headers)
+			return errors.New("as the job sees it")
+		}
+	}
+	if wait, err := client.TryDo(ctx, "free.long.example", work(500, nil)); wait != 0 || err == nil {
+		t.Error(wait, err)
+	}
+	limited := work(429, http.Header{"Retry-After": {"600"}})
+	if wait, err := client.TryDo(ctx, "limited.long.example", limited); wait < 5*time.Minute || err != nil {
+		t.Error(wait, err)
+	}
+	if wait, err := client.TryDo(ctx, "limited.long.example", limited); wait < 5*time.Minute || err != nil {
+		t.Error(wait, err)
+	}
+	_, err := client.Check(ctx, "busy.example")
+	must(t, err)
+	if wait, err := client.TryDo(ctx, "busy.example", limited); wait <= 0 || wait > time.Second || err != nil {
+		t.Error(wait, err)
+	}
+	if ran != 2 {
+		t.Error(ran)
+	}
+}
+
 func TestAPermitThatWasReleasedBlocksNobody(t *testing.T) {
 	t.Parallel()
 	client := start(t, noDelay).client

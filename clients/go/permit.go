@@ -28,7 +28,8 @@ type Permit struct {
 	err      error
 }
 
-func (c *Client) newPermit(decision Decision) *Permit {
+// PermitOf is the permit of a decision of Check or Acquire that says proceed.
+func (c *Client) PermitOf(decision Decision) *Permit {
 	permit := &Permit{Decision: decision, client: c, grantedAt: time.Now(), stop: make(chan struct{})}
 	go permit.renew(time.Duration(decision.LeaseMS) * time.Millisecond)
 	return permit

@@ -64,10 +64,10 @@ func (c *Client) Permit(ctx context.Context, target string, options ...Option) (
 		switch {
 		case decision.Proceed && ctx.Err() != nil:
 			// Nobody will send this request any more.
-			_, _ = c.newPermit(*decision).Done(context.Canceled)
+			_, _ = c.PermitOf(*decision).Done(context.Canceled)
 			return nil, ctx.Err()
 		case decision.Proceed:
-			return c.newPermit(*decision), nil
+			return c.PermitOf(*decision), nil
 		case decision.Refused:
 			return nil, &RefusedError{*decision}
 		}
@@ -97,6 +97,41 @@ func (c *Client) Do(ctx context.Context, target string, send func(*Permit) error
 	defer func() { _, _ = permit.Done(err) }()
 	err = send(permit)
 	return err
+}
+
+// TryDo is for the workers of a job queue. It asks without waiting. If the site is free, it runs send and records the
+// outcome, like Do. Otherwise, or if the site turns out to limit the rate, it returns how long to defer the job.
+func (c *Client) TryDo(ctx context.Context, target string, send func(*Permit) error, options ...Option) (time.Duration, error) {
+	decision, err := c.Check(ctx, target, options...)
+	switch {
+	case err != nil:
+		return 0, err
+	case decision.Refused:
+		return 0, &RefusedError{*decision}
+	case !decision.Proceed && (decision.Limit == "lease" || decision.Limit == "in_flight") && decision.Wait() > busyMax:
+		return busyMax, nil
+	case !decision.Proceed:
+		return longer(decision.Wait(), time.Millisecond), nil
+	}
+	permit := c.PermitOf(*decision)
+	err = errPanicked
+	defer func() { _, _ = permit.Done(err) }()
+	err = send(permit)
+	recorded, failed := permit.Done(err)
+	if failed == nil && recorded.Outcome == RateLimited {
+		return longer(recorded.Wait(), time.Millisecond), nil
+	}
+	return 0, err
+}
+
+// How long a job waits at most while the site is busy with another request: how long that takes, nobody knows.
+const busyMax = time.Second
+
+func longer(a, b time.Duration) time.Duration {
+	if a > b {
+		return a
+	}
+	return b
 }
 
 var errPanicked = errors.New("panicked")
