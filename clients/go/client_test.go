@@ -144,16 +144,27 @@ func TestAPermitThatWasReleasedBlocksNobody(t *testing.T) {
 func TestTheLeaseOfALongRequestIsRenewedUntilItEnds(t *testing.T) {
 	t.Parallel()
 	client := start(t, noDelay).client
-	permit, err := client.Permit(ctx, "example.org", comity.WithLease(4*time.Second))
-	must(t, err)
-	time.Sleep(6 * time.Second)
-	if other, err := client.Check(ctx, "example.org"); err != nil || other.Limit != "lease" {
-		t.Fatalf("%+v %v", other, err)
-	}
-	_, err = permit.Done(nil)
-	must(t, err)
-	if renewed, err := client.Renew(ctx, permit.Decision, time.Second); err != nil || renewed {
+	var decision comity.Decision
+	must(t, client.Do(ctx, "example.org", func(permit *comity.Permit) error {
+		decision = permit.Decision
+		time.Sleep(6 * time.Second)
+		if other, err := client.Check(ctx, "example.org"); err != nil || other.Limit != "lease" {
+			t.Errorf("%+v %v", other, err)
+		}
+		return nil
+	}, comity.WithLease(4*time.Second)))
+	if renewed, err := client.Renew(ctx, decision, time.Second); err != nil || renewed {
 		t.Fatalf("%v %v", renewed, err)
+	}
+}
+
+func TestAPermitThatIsForgottenBlocksItsSiteNoLongerThanItsLease(t *testing.T) {
+	t.Parallel()
+	client := start(t, noDelay).client
+	_, err := client.Permit(ctx, "example.org", comity.WithLease(500*time.Millisecond))
+	must(t, err)
+	if next, err := client.Acquire(ctx, "example.org", 30*time.Second); err != nil || !next.Proceed {
+		t.Fatalf("%+v %v", next, err)
 	}
 }
 

@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// Permit is the right to send one request, now. Report the response, and call Done; Client.Do does the last step for
-// you. Until then the lease is renewed, so that a long request keeps its place. Safe for concurrent use.
+// Permit is the right to send one request, now. Report the response, and call Done. Safe for concurrent use.
 type Permit struct {
 	// Decision is what the service decided.
 	Decision Decision
@@ -23,6 +22,7 @@ type Permit struct {
 	reportAt time.Time
 	sentAt   time.Time
 
+	keep     sync.Once
 	once     sync.Once
 	recorded *Recorded
 	err      error
@@ -30,9 +30,13 @@ type Permit struct {
 
 // PermitOf is the permit of a decision of Check or Acquire that says proceed.
 func (c *Client) PermitOf(decision Decision) *Permit {
-	permit := &Permit{Decision: decision, client: c, grantedAt: time.Now(), stop: make(chan struct{})}
-	go permit.renew(time.Duration(decision.LeaseMS) * time.Millisecond)
-	return permit
+	return &Permit{Decision: decision, client: c, grantedAt: time.Now(), stop: make(chan struct{})}
+}
+
+// KeepAlive renews the lease until Done, so that a long request keeps its place. It is only for those who are sure to
+// call Done: a permit that is forgotten would block its site as long as the process lives.
+func (p *Permit) KeepAlive() {
+	p.keep.Do(func() { go p.renew(time.Duration(p.Decision.LeaseMS) * time.Millisecond) })
 }
 
 // Sent reports that the request is being written right now: the pace then counts from here.

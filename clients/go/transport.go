@@ -40,6 +40,7 @@ func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 		}
 		return nil, err
 	}
+	permit.KeepAlive()
 	ctx, cancel := request.Context(), context.CancelFunc(func() {})
 	if t.RequestTimeout > 0 {
 		ctx, cancel = context.WithTimeout(ctx, t.RequestTimeout)

@@ -13,7 +13,8 @@ const (
 	outageMax = 30 * time.Second
 )
 
-// Permit waits until the request may be sent, or the context ends. End the permit with Done, or use Do.
+// Permit waits until the request may be sent, or the context ends. End the permit with Done; or use Do, which also renews
+// the lease.
 //
 // If the service was never reached, that is an error at once. If it goes away while we are in line, it gets some time to
 // come back.
@@ -92,6 +93,7 @@ func (c *Client) Do(ctx context.Context, target string, send func(*Permit) error
 	if err != nil {
 		return err
 	}
+	permit.KeepAlive()
 	// After a panic the outcome is unknown.
 	err = errPanicked
 	defer func() { _, _ = permit.Done(err) }()
@@ -114,6 +116,7 @@ func (c *Client) TryDo(ctx context.Context, target string, send func(*Permit) er
 		return longer(decision.Wait(), time.Millisecond), nil
 	}
 	permit := c.PermitOf(*decision)
+	permit.KeepAlive()
 	err = errPanicked
 	defer func() { _, _ = permit.Done(err) }()
 	err = send(permit)

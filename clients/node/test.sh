@@ -6,5 +6,6 @@ cd "$(dirname "$0")"
 ./install
 rm -rf dist
 node_modules/.bin/tsc -p tsconfig.json
+node_modules/.bin/tsc -p tsconfig.test.json
 [ $# -gt 0 ] || set -- test/*.test.mjs
 node --test --test-concurrency=2 "$@"

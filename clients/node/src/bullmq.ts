@@ -52,7 +52,7 @@ export function deferred<J extends Job, R>(
       return await later(job, busy ? Math.min(decision.wait_ms, busyMs) : decision.wait_ms, token)
     }
 
-    const permit = new Permit(client, decision)
+    const permit = new Permit(client, decision).keepAlive()
     let outcome: { result: R } | { error: unknown }
     try {
       outcome = { result: await processor(job, permit, signal) }

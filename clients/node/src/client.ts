@@ -116,14 +116,14 @@ export class Client {
     return this.record({ ...named, intent, status: 429, retry_after: secondsUntil(time) })
   }
 
-  /** Waits until the request may be sent. End it with `done`, or use `withPermit`. */
+  /** Waits until the request may be sent. End it with `done`; or use `withPermit`, which also renews the lease. */
   async permit(target: string, options: PermitOptions = {}): Promise<Permit> {
     return new Permit(this, await this.#wait(target, options))
   }
 
   /** Waits for a permit, runs `send` with it, and records the outcome, also if `send` throws. */
   async withPermit<R>(target: string, send: (permit: Permit) => R | Promise<R>, options: PermitOptions = {}): Promise<R> {
-    const permit = await this.permit(target, options)
+    const permit = (await this.permit(target, options)).keepAlive()
     let result: R
     try {
       result = await send(permit)

@@ -65,7 +65,7 @@ export function polite<O extends object>(options: O, settings: CrawleeOptions = 
     const { request } = context
     let permit: Permit
     try {
-      permit = await client.permit(request.url, { intent, timeoutMs: patience })
+      permit = (await client.permit(request.url, { intent, timeoutMs: patience })).keepAlive()
     } catch (error) {
       if (error instanceof Refused) request.noRetry = true
       // The wait for a site doesn't use up the retries. Crawlee adds one to this.
@@ -79,7 +79,8 @@ export function polite<O extends object>(options: O, settings: CrawleeOptions = 
     const beforeRedirect = async (next: { url: URL | string }, response: ResponseLike): Promise<void> => {
       settle(navigation.permit, response)
       await navigation.permit.done()
-      navigation.permit = await client.permit(String(next.url), { intent, signal: navigation.abort.signal })
+      const { signal } = navigation.abort
+      navigation.permit = (await client.permit(String(next.url), { intent, signal })).keepAlive()
     }
     goto.hooks = { ...goto.hooks, beforeRedirect: [...(goto.hooks?.beforeRedirect ?? []), beforeRedirect] }
   }

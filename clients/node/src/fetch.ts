@@ -23,7 +23,7 @@ export function politeFetch(client: Client = new Client(), options: PoliteFetchO
     const follow = request.redirect === 'follow'
     const { signal } = request
     for (let hop = 0; ; hop += 1) {
-      const permit = await client.permit(request.url, { ...options, signal })
+      const permit = (await client.permit(request.url, { ...options, signal })).keepAlive()
       // A request can be sent once only; a redirect may have to repeat it.
       const again = follow && request.body !== null ? request.clone() : request
       let response: Response

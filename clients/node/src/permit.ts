@@ -3,10 +3,7 @@ import type { Client } from './client.js'
 import { ofError, ofResponse, ofStatus, type HeadersLike, type ResponseLike, type Result } from './outcome.js'
 import { OUTCOMES, type Decision, type Outcome, type Recorded, type Report } from './types.js'
 
-/**
- * The right to send one request. Send it at once, report the response, and call `done`; `Client.withPermit` does the
- * last step for you. Until then the lease is renewed, so that a long request keeps its place.
- */
+/** The right to send one request. Send it at once, report the response, and call `done`. */
 export class Permit {
   readonly #client: Client
   readonly #grantedAt = performance.now()
@@ -18,9 +15,19 @@ export class Permit {
 
   constructor(client: Client, readonly decision: Decision) {
     this.#client = client
-    const lease = decision.lease_ms ?? 60_000
-    this.#renewal = setInterval(() => void client.renew(decision, lease).catch(() => undefined), Math.max(lease / 2, 10))
+  }
+
+  /**
+   * Renews the lease until `done`, so that a long request keeps its place. Only for those who are sure to call `done`: a
+   * permit that is forgotten would block its site as long as the process lives.
+   */
+  keepAlive(): this {
+    if (this.#recorded !== undefined || this.#renewal !== undefined) return this
+    const lease = this.decision.lease_ms ?? 60_000
+    const renew = (): void => void this.#client.renew(this.decision, lease).catch(() => undefined)
+    this.#renewal = setInterval(renew, Math.max(lease / 2, 10))
     this.#renewal.unref()
+    return this
   }
 
   /** The site whose pace applies: a host, or a group of hosts. */

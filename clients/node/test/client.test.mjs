@@ -58,12 +58,19 @@ test('a permit that was released blocks nobody', async (t) => {
 
 test('the lease of a long request is renewed until it ends', async (t) => {
   const { client } = await World.start(t, '[default]\nmin_delay = "0s"\n')
-  const permit = await client.permit('example.org', { leaseMs: 4_000 })
-  await sleep(6_000)
-  assert.equal((await client.check('example.org')).limit, 'lease')
-  assert.equal(await client.renew(permit.decision), true)
-  await permit.done()
-  assert.equal(await client.renew(permit.decision), false)
+  const decision = await client.withPermit('example.org', async (permit) => {
+    await sleep(6_000)
+    assert.equal((await client.check('example.org')).limit, 'lease')
+    assert.equal(await client.renew(permit.decision), true)
+    return permit.decision
+  }, { leaseMs: 4_000 })
+  assert.equal(await client.renew(decision), false)
+})
+
+test('a permit that is forgotten blocks its site no longer than its lease', async (t) => {
+  const { client } = await World.start(t, '[default]\nmin_delay = "0s"\n')
+  await client.permit('example.org', { leaseMs: 500 })
+  assert.equal((await client.acquire('example.org')).proceed, true)
 })
 
 test('closeUntil closes a site for everybody', async (t) => {

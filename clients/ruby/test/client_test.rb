@@ -51,12 +51,19 @@ class ClientTest < WorldTest
 
   def test_the_lease_of_a_long_request_is_renewed_until_it_ends
     world(World::NO_DELAY)
-    permit = client.permit('example.org', lease: 4)
-    sleep 6
-    assert_equal 'lease', client.check('example.org').limit
-    assert client.renew(permit.decision)
-    permit.done
-    refute client.renew(permit.decision)
+    decision = client.with_permit('example.org', lease: 4) do |permit|
+      sleep 6
+      assert_equal 'lease', client.check('example.org').limit
+      assert client.renew(permit.decision)
+      permit.decision
+    end
+    refute client.renew(decision)
+  end
+
+  def test_a_permit_that_is_forgotten_blocks_its_site_no_longer_than_its_lease
+    world(World::NO_DELAY)
+    client.permit('example.org', lease: 0.5)
+    assert client.acquire('example.org').proceed?
   end
 
   def test_a_timeout_and_a_pause_are_errors_that_say_why

@@ -54,7 +54,7 @@ module Comity
         return comity_defer(busy ? [decision.wait, BUSY].min : decision.wait, decision.reason)
       end
 
-      @permit = Permit.new(client, decision)
+      @permit = Permit.new(client, decision).keep_alive
       finished = false
       begin
         yield

@@ -86,14 +86,15 @@ module Comity
       record(**site(target), intent: intent, status: 429, retry_after: Comity.seconds_until(time))
     end
 
-    # Waits until the request may be sent. Record its outcome with `done`, or use `with_permit`.
+    # Waits until the request may be sent. Record its outcome with `done`; or use `with_permit`, which also renews the
+    # lease.
     def permit(target, intent: 'fetch', timeout: nil, lease: @lease)
       Permit.new(self, wait(target, timeout, intent: intent, lease: lease))
     end
 
     # Waits for a permit, yields it, and records the outcome however the block ends. Returns what the block returns.
     def with_permit(target, **options)
-      permit = permit(target, **options)
+      permit = permit(target, **options).keep_alive
       error = INTERRUPTED
       begin
         result = yield permit

@@ -24,7 +24,7 @@ module Comity
     def call(env)
       url = env[:url].dup
       url.user = url.fragment = nil
-      permit = @client.permit(url, intent: @intent, timeout: @timeout)
+      permit = @client.permit(url, intent: @intent, timeout: @timeout).keep_alive
       begin
         # With a parallel adapter, the response completes later.
         @app.call(env).on_complete { |done| complete(permit, done) }

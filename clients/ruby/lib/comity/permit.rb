@@ -1,8 +1,7 @@
 # frozen_string_literal: true
 
 module Comity
-  # The right to send one request, now. Report the response, and call `done`; `Client#with_permit` does the last step for
-  # you. Until then the lease is renewed, so that a long request keeps its place.
+  # The right to send one request, now. Report the response, and call `done`.
   class Permit
     attr_reader :decision
 
@@ -11,8 +10,14 @@ module Comity
       @decision = decision
       @granted_at = Comity.now
       @mutex = Mutex.new
+    end
+
+    # Renews the lease until `done`, so that a long request keeps its place. Only for those who are sure to call `done`: a
+    # permit that is forgotten would block its site as long as the process lives.
+    def keep_alive
       lease = (decision.lease_ms || 60_000) / 1000.0
-      @renewal = Thread.new { renew_every(lease / 2, lease) }
+      @renewal ||= Thread.new { renew_every(lease / 2, lease) } unless @done
+      self
     end
 
     # The site whose pace applies: a host, or a group of hosts.
@@ -54,7 +59,7 @@ module Comity
         return @recorded if @done
 
         @done = true
-        @renewal.kill
+        @renewal&.kill
         @recorded = @client.record(**to_report(error))
       end
     rescue Error => e
