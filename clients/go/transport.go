@@ -45,18 +45,8 @@ func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	if t.RequestTimeout > 0 {
 		ctx, cancel = context.WithTimeout(ctx, t.RequestTimeout)
 	}
-	hasBody := request.Body != nil && request.Body != http.NoBody
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		WroteHeaders: func() {
-			if hasBody {
-				permit.Sent()
-			}
-		},
-		WroteRequest: func(httptrace.WroteRequestInfo) {
-			if !hasBody {
-				permit.Sent()
-			}
-		},
+		WroteRequest: func(httptrace.WroteRequestInfo) { permit.Sent() },
 	})
 	base := t.Base
 	if base == nil {

@@ -117,12 +117,12 @@ async function until(permit: Permit, response: Response, wasRedirected: boolean)
 const sending = new AsyncLocalStorage<Permit>()
 const permits = new WeakMap<object, Permit>()
 
-// The moment at which a request is really written, which only undici knows. Without it, the pace counts from the
-// response, which is later.
+// The moment after which a request was written, which only undici knows. (`sendHeaders` is before that: a busy process may
+// write it much later.) Without it, the pace counts from the response.
 subscribe('undici:request:create', (message) => {
   const permit = sending.getStore()
   if (permit) permits.set((message as { request: object }).request, permit)
 })
-subscribe('undici:client:sendHeaders', (message) => {
+subscribe('undici:request:bodySent', (message) => {
   permits.get((message as { request: object }).request)?.sent()
 })

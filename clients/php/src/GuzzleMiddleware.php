@@ -91,7 +91,8 @@ final class GuzzleMiddleware
     }
 
     /**
-     * Learns when the request was written, and renews the lease while it runs.
+     * Learns when the request was written at the latest, which is when its response began, and renews the lease while it
+     * runs. (`pretransfer_time` is before the request is written: a busy process may write it much later.)
      *
      * @param array<string, mixed> $options
      * @return array<string, mixed>
@@ -106,8 +107,8 @@ final class GuzzleMiddleware
         $onStats = $options['on_stats'] ?? null;
         $options['on_stats'] = function (TransferStats $stats) use ($permit, $onStats): void {
             $times = $stats->getHandlerStats();
-            if ($stats->hasResponse() && isset($times['total_time'], $times['pretransfer_time'])) {
-                $permit->sent((int) floor(($times['total_time'] - $times['pretransfer_time']) * 1000));
+            if ($stats->hasResponse() && isset($times['total_time'], $times['starttransfer_time'])) {
+                $permit->sent((int) floor(($times['total_time'] - $times['starttransfer_time']) * 1000));
             }
             if ($onStats !== null) {
                 $onStats($stats);
