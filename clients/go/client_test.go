@@ -173,7 +173,7 @@ func TestATimeoutAndAPauseAreErrorsThatSayWhy(t *testing.T) {
 	world := start(t, "")
 	_, err := world.client.CloseUntil(ctx, "closed.example", time.Now().Add(10*time.Minute))
 	must(t, err)
-	limited, cancel := context.WithTimeout(ctx, 2*time.Second)
+	limited, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	_, err = world.client.Permit(limited, "closed.example")
 	var timedOut *comity.TimedOutError
