@@ -19,6 +19,13 @@ pub(crate) async fn run(global: &Global, config: &Config, command: Domains) -> a
         Domains::Set(set) => {
             let (delay, floor) =
                 (span("--delay", set.delay.as_deref())?, span("--floor", set.floor.as_deref())?);
+            if let (Some(delay), Some(floor)) = (delay, floor)
+                && floor > delay
+            {
+                return Err(exit::usage(format!(
+                    "--floor = \"{floor}\": expected at most --delay ({delay})"
+                )));
+            }
             let pause = match set.pause.as_deref() {
                 Some("forever") => Some(None),
                 text => span("--pause", text)?.map(Some),
@@ -152,7 +159,7 @@ async fn list(global: &Global, config: &Config, like: String, limit: u32) -> any
         return Ok(exit::DONE);
     }
     if views.is_empty() {
-        output::line("No matching sites yet");
+        output::line("No matching sites");
     }
     let line = |view: &DomainView| [view.row.domain.clone(), sentence(config, view, now)];
     table::align(&views.iter().map(line).collect::<Vec<_>>());
