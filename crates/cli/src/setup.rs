@@ -238,7 +238,7 @@ pub(crate) fn host(text: &str) -> anyhow::Result<Domain> {
     let parsed = if text.contains("://") { Domain::of_url(text) } else { Domain::parse(text) };
     // Text that doesn't parse may still contain a password.
     parsed.map_err(|error| {
-        usage(format!("domain = {:?}: expected {}", redact::text(&error.value), error.expected))
+        usage(format!("URL or site = {:?}: expected {}", redact::text(&error.value), error.expected))
     })
 }
 

@@ -2,9 +2,11 @@
 
 use comity::clock::Clock;
 use comity::config::Config;
+use comity::core::domain::Domain;
 use comity::core::pace::{Pace, Pinned, Terms};
 use comity::core::time::{Span, Timestamp};
 use comity::gate::{CloseMode, DomainStatus, DomainView, Inspector};
+use comity::store::Store;
 use comity_server::ReleaseResponse;
 use serde_json::{Value, json};
 
@@ -95,7 +97,8 @@ async fn release(global: &Global, config: &Config, domain: &str) -> anyhow::Resu
     let name = config.rules().domain(&host);
     let store = setup::open_existing_store(config)?;
     if store.find_domain(name.clone()).await?.is_none() {
-        return Err(exit::usage(format!("nothing is known about {name} yet")));
+        let known = known_ports(&*store, &name).await?;
+        return Err(exit::usage(format!("nothing is known about {name} yet{known}")));
     }
     let gate = setup::gate(config, store, "domains").await?;
     let released = setup::with_timeout(gate.release(&host)).await?;
@@ -166,14 +169,25 @@ async fn list(global: &Global, config: &Config, like: String, limit: u32) -> any
     Ok(exit::DONE)
 }
 
+/// The ports of a host that are known as sites, to append to a message; each of them has a pace of its own.
+async fn known_ports(store: &dyn Store, host: &Domain) -> anyhow::Result<String> {
+    let start = format!("{host}:");
+    let mut known = store.list_domains(start.clone(), String::new(), PORTS).await?;
+    known.retain(|row| row.domain.starts_with(&start));
+    let known: Vec<String> = known.into_iter().map(|row| row.domain).collect();
+    Ok(if known.is_empty() { String::new() } else { format!("; did you mean {}?", known.join(" or ")) })
+}
+
 async fn show(global: &Global, config: &Config, domain: &str) -> anyhow::Result<u8> {
     let host = setup::host(domain)?;
     let store = setup::open_existing_store(config)?;
     let clock = Clock::of(&*store).await?;
-    let Some(view) = Inspector::new(store, config.rules().clone(), clock.clone()).inspect(&host).await?
+    let Some(view) =
+        Inspector::new(store.clone(), config.rules().clone(), clock.clone()).inspect(&host).await?
     else {
         let name = config.rules().domain(&host);
-        return Err(exit::usage(format!("domain = {domain:?}: nothing is known about {name} yet")));
+        let known = known_ports(&*store, &name).await?;
+        return Err(exit::usage(format!("domain = {domain:?}: nothing is known about {name} yet{known}")));
     };
     let now = clock.now();
     if global.json {
@@ -253,3 +267,6 @@ fn sentence(config: &Config, view: &DomainView, now: Timestamp) -> String {
     }
     parts.join(", ")
 }
+
+/// How many ports of a host are named.
+const PORTS: u32 = 3;

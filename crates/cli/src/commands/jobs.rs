@@ -98,7 +98,7 @@ async fn show(global: &Global, store: &dyn Store, name: &str, limit: u32) -> any
     }
     unread(&job).iter().for_each(|line| output::line(&format!("  {line}")));
     for (key, value) in options(&job).as_object().into_iter().flatten() {
-        output::line(&format!("  {key} = {value}"));
+        output::line(&format!("  {}", option(key, value)));
     }
     tasks.iter().for_each(print_task);
     if more > 0 {
@@ -251,6 +251,22 @@ fn options(job: &Job) -> Value {
         *sitemap = json!(without_user(sitemap.as_str().unwrap_or_default()));
     }
     options
+}
+
+/// An option of a job as the flags that set it; what has no flag, such as its kind, as it is saved.
+fn option(key: &str, value: &Value) -> String {
+    let flag = |name: &str, value: &str| format!("--{name} {}", shell_word(value));
+    match (key, value) {
+        ("sitemaps", Value::Array(urls)) => urls
+            .iter()
+            .filter_map(Value::as_str)
+            .map(|url| flag("sitemap", url))
+            .collect::<Vec<_>>()
+            .join(" "),
+        ("kind" | "request", _) => format!("{key} = {value}"),
+        (_, Value::String(text)) => flag(&key.replace('_', "-"), text),
+        _ => format!("{key} = {value}"),
+    }
 }
 
 async fn cancel(global: &Global, store: &dyn Store, name: &str) -> anyhow::Result<u8> {

@@ -41,7 +41,7 @@ impl Listener for Log {
                 tracing::debug!(%domain, by, "another process is in charge of the site")
             }
             Event::TookOver { domain, left: LastHolderBuf::Died { .. } } => {
-                tracing::info!(%domain, "took over the site from a process that died; waiting one full delay first");
+                tracing::info!(%domain, "took over the site from a process that died, or stopped during a request; waiting one full delay first");
             }
             Event::TookOver { domain, .. } => tracing::debug!(%domain, "took over the site"),
             Event::HandedOver { domain } => tracing::debug!(%domain, "handed over the site"),

@@ -86,6 +86,12 @@ comity.toml:8: domains."reuters.com".min_delay = "fast": expected a duration suc
     );
 }
 
+#[test]
+fn a_file_as_store_is_reported_with_the_url_it_was_meant_as() {
+    let message = wrong_file("store = \"foo.db\"\n");
+    assert!(message.ends_with("; did you mean \"sqlite:foo.db\"?"), "{message}");
+}
+
 /// B71
 #[test]
 fn a_key_outside_of_its_table_is_reported_with_the_table() {
