@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::{report, table};
 use crate::args::{Domains, DomainsSet, Global};
+use crate::live::duration;
 use crate::{exit, output, setup};
 
 pub(crate) async fn run(global: &Global, config: &Config, command: Domains) -> anyhow::Result<u8> {
@@ -234,7 +235,8 @@ fn sentence(config: &Config, view: &DomainView, now: Timestamp) -> String {
     let mut parts = Vec::new();
     let row = &view.row;
     let live = current_status(config, view, now);
-    let (delay, floor) = live.map_or((row.kept.delay, row.kept.floor), |live| (live.delay, live.floor));
+    let (delay, floor) =
+        live.as_ref().map_or((row.kept.delay, row.kept.floor), |live| (live.delay, live.floor));
     match delay.is_zero() {
         true => parts.push("nothing learned".to_owned()),
         false => parts.push(format!("learned delay {}", delay.prose())),
@@ -253,6 +255,11 @@ fn sentence(config: &Config, view: &DomainView, now: Timestamp) -> String {
     // Deadlines in the past no longer matter.
     if let Some((until, _)) = row.kept.server.filter(|(until, _)| *until > now) {
         parts.push(format!("the server asked to wait until {}", report::moment(until)));
+    }
+    if let Some(live) = &live {
+        parts.extend((!live.spacing.is_zero()).then(|| format!("{} between requests", live.spacing.prose())));
+        let ago = live.last_start.map(|at| format!("last request {} ago", duration(now.since(at))));
+        parts.extend(ago);
     }
     if row.waiting > 0 {
         let urls = if row.waiting == 1 { "URL" } else { "URLs" };
