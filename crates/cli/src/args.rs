@@ -28,7 +28,7 @@ pub(crate) use run::{Exec, Run, Scrape, ScrapeOptions};
 pub(crate) use shell::{Completions, Man};
 pub(crate) use sources::{
     Cadence, ExportItems, ItemFormat, Items, ListFormat, Selection, Sources, SourcesAdd, SourcesImport,
-    SourcesSet, Switch,
+    SourcesRemove, SourcesSet, Switch,
 };
 
 pub(crate) use upkeep::{Backup, Prune};
@@ -175,7 +175,7 @@ pub(crate) enum Command {
     /// List the profiles, or print one as configuration to copy
     #[command(after_help = "Examples:
   comity profiles
-  comity profiles standard >> comity.toml")]
+  comity profiles collector > rules.toml          # to change, and use with --config rules.toml")]
     Profiles {
         /// Profile to print [default: list all of them]
         name: Option<String>,

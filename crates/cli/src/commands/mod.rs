@@ -41,7 +41,7 @@ pub(crate) use remote::Unreachable;
 pub(crate) async fn run(args: Args) -> anyhow::Result<u8> {
     let Args { global, command } = args;
     let config = || {
-        let config = setup::config(&global, Overrides::default())?;
+        let config = setup::config_without_warning(&global, Overrides::default())?;
         output::log(&config.log, &global);
         anyhow::Ok(config)
     };

@@ -8,6 +8,7 @@ use comity::clock::Clock;
 use comity::config::Config;
 use comity::core::task::JobState;
 use comity::core::time::{Span, Timestamp};
+use comity::redact::shell_word;
 use comity::status::Status;
 use comity::store::Store;
 use comity::store::jobs::Job;
@@ -112,9 +113,14 @@ impl Snapshot {
         let each = canvas.rows.saturating_sub(2) / count.max(1);
         for (working, status) in &self.working {
             lines.push(String::new());
-            let since = now.since(working.since).countdown();
-            let age = working.status.as_ref().map(|(_, published_at)| now.since(*published_at).countdown());
-            let age = age.map_or_else(String::new, |age| format!(", updated {age} ago"));
+            let since = live::duration(now.since(working.since));
+            let age = working.status.as_ref().map(|(_, published_at)| now.since(*published_at));
+            let age = age.map_or_else(String::new, |age| match age >= SILENT {
+                true => {
+                    format!(", not responding for {}: its sites are free for others", live::duration(age))
+                }
+                false => format!(", updated {} ago", age.countdown()),
+            });
             lines.push(live::title(&format!("{}, running for {since}{age}", working.name), canvas));
             let Some(status) = status else {
                 lines.push("  no status yet".to_owned());
@@ -134,8 +140,9 @@ impl Snapshot {
         for job in &self.stopped {
             let name = &job.name;
             let line = format!(
-                "job {name} is stopped ({}); resume it: comity fetch --job {name}",
-                report::progress(job)
+                "job {name} is stopped ({}); resume it: comity fetch --job {}",
+                report::progress(job),
+                shell_word(name)
             );
             lines.push(live::plain(&line, canvas));
         }
@@ -167,6 +174,8 @@ fn status_json(status: &Status) -> Value {
     object
 }
 
+/// A process that published nothing for so long has lost its sites to whoever wants them: its lease has ended.
+const SILENT: Span = Span::from_secs(10);
 /// How often the store is read; processes publish their status every two seconds.
 const READ_EVERY: Span = Span::from_secs(1);
 /// How often the view is drawn, with countdowns that continue between reads.

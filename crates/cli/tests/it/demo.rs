@@ -65,7 +65,8 @@ fn a_demo_that_is_stopped_leaves_nothing_behind() {
         for _ in 0..presses {
             terminal.press("C-c");
         }
-        terminal.until("ended 130");
+        let shown = terminal.until("ended 130").join("\n");
+        assert!(!shown.contains("To resume"), "its store is gone: {shown}");
         assert_eq!(std::fs::read_dir(&place).unwrap().count(), 0);
     }
 }

@@ -34,6 +34,8 @@ pub struct DomainStatus {
     pub streaks: Streaks,
     /// Requests in flight: permits that are neither recorded nor expired.
     pub in_flight: usize,
+    /// Those of them that were given out with a lease, such as by `comity check`.
+    pub lent: usize,
     /// Callers and tasks in line.
     pub waiting: usize,
     /// How long until the next request could leave, including an operator's pause.

@@ -7,6 +7,7 @@ use comity::core::job_name::{self, NamedBy};
 use comity::core::task::{JobState, JobStep};
 use comity::event::redacted_url;
 use comity::jobs::read_url;
+use comity::redact;
 use comity::request::header;
 use comity::store::StoreError;
 use comity::store::items::SCRAPE_JOB;
@@ -311,7 +312,7 @@ fn describe(job: &Job, troubles: &[TaskView]) -> wire::JobResponse {
 fn worked_on_by(job: &Job) -> String {
     let command = match job.options["kind"] == SCRAPE_JOB {
         true => "comity run".to_owned(),
-        false => format!("comity fetch --job {}", job.name),
+        false => format!("comity fetch --job {}", redact::shell_word(&job.name)),
     };
     match (job.state, job.worked_on) {
         (JobState::Running, true) => command,
