@@ -248,7 +248,7 @@ pub(crate) struct Serve {
     #[arg(long)]
     pub(crate) insecure: bool,
     /// Create a token for this role, print it and its configuration, and exit
-    #[arg(long, value_name = "ROLE", value_parser = ["use", "admin"])]
+    #[arg(long, value_name = "ROLE", value_parser = ["view", "use", "admin"])]
     pub(crate) make_token: Option<String>,
     /// Append the token's line to this file (mode 0600) instead of printing it
     #[arg(long, value_name = "FILE", requires = "make_token")]

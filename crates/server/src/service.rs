@@ -22,6 +22,7 @@ use crate::problem::Problem;
 use crate::sse::SseBroadcast;
 use crate::state::{ServingState, StateBuilder};
 use crate::supervisor::Supervisor;
+use crate::dashboard::Sessions;
 
 /// The decision service. Clones share the same service.
 #[derive(Clone)]
@@ -34,6 +35,8 @@ struct Inner {
     idempotency: Arc<IdempotencyCache>,
     metrics: Arc<Metrics>,
     sse: Arc<SseBroadcast>,
+    sessions: Sessions,
+    port: u16,
     limits: Limits,
     stopping: watch::Sender<bool>,
 }
@@ -123,7 +126,7 @@ impl Service {
             idle_timeout: Duration::from(serve.idle_timeout),
         };
         let events = Events::new();
-        let (metrics, sse) = (Arc::new(Metrics::new()), Arc::new(SseBroadcast::new()));
+        let (metrics, sse) = (Arc::new(Metrics::new()), Arc::new(SseBroadcast::new(clock.clone())));
         events.listen(metrics.clone());
         events.listen(sse.clone());
         let listener =
@@ -139,6 +142,8 @@ impl Service {
             idempotency: Arc::default(),
             metrics,
             sse,
+            sessions: Sessions::new(),
+            port: address.port(),
             limits,
             stopping: watch::Sender::new(false),
         }));
@@ -169,12 +174,25 @@ impl Service {
         &self.0.sse
     }
 
+    pub(crate) fn sessions(&self) -> &Sessions {
+        &self.0.sessions
+    }
+
+    /// The port it listens on.
+    pub(crate) fn port(&self) -> u16 {
+        self.0.port
+    }
+
     pub(crate) fn events(&self) -> &Events {
         &self.0.events
     }
 
     pub(crate) fn limits(&self) -> Limits {
         self.0.limits
+    }
+
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.0.clock
     }
 
     pub(crate) fn now(&self) -> Timestamp {
@@ -206,6 +224,11 @@ impl Running {
     /// The address it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// The events of this process: those of the service, and of whatever else is made to share them.
+    pub fn events(&self) -> &Events {
+        self.service.events()
     }
 
     /// Whether it can be used without a token.
