@@ -7,7 +7,7 @@ use std::time::Duration;
 use comity::clock::Clock;
 use comity::config::Config;
 use comity::core::time::Timestamp;
-use comity::event::Events;
+use comity::event::{Events, Listener};
 use comity::gate::{CloseMode, GateError};
 use comity::store::StoreError;
 use tokio::net::TcpListener;
@@ -226,9 +226,9 @@ impl Running {
         self.address
     }
 
-    /// The events of this process: those of the service, and of whatever else is made to share them.
-    pub fn events(&self) -> &Events {
-        self.service.events()
+    /// Shows events on the dashboard and in the stream of events, also those of other gates in this process.
+    pub fn listener(&self) -> Arc<dyn Listener> {
+        self.service.0.sse.clone()
     }
 
     /// Whether it can be used without a token.

@@ -122,8 +122,9 @@ fn router(service: Service) -> Router {
         .merge(public)
         .fallback(async |State(service): State<Service>, request: Request| {
             let detail = "this path does not exist; /openapi.json lists all paths";
-            TrackedRequest::new(&request)
-                .finish(&service, Problem::new(Kind::NotFound, detail).into_response())
+            let missing = Problem::new(Kind::NotFound, detail);
+            let response = crate::dashboard::unless_browser(&request, missing);
+            TrackedRequest::new(&request).finish(&service, response)
         })
         .method_not_allowed_fallback(async |State(service): State<Service>, request: Request| {
             let detail = "this path does not support the method; the Allow header lists those it supports";

@@ -130,7 +130,7 @@ pub(super) fn is_encrypted(headers: &HeaderMap) -> bool {
     headers.get(FORWARDED_PROTO).is_some_and(|proto| proto == "https")
 }
 
-fn secured(mut response: Response) -> Response {
+pub(super) fn secured(mut response: Response) -> Response {
     let headers = response.headers_mut();
     for (name, value) in [
         (CONTENT_SECURITY_POLICY, POLICY),

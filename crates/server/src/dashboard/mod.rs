@@ -33,9 +33,14 @@ mod text;
 mod wikis;
 
 use axum::Router;
+use axum::extract::Request;
 use axum::middleware;
+use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use http::Method;
+use http::header::ACCEPT;
 
+use crate::problem::{Kind, Problem};
 use crate::service::Service;
 pub(crate) use session::Sessions;
 
@@ -65,6 +70,16 @@ pub(crate) fn router(service: &Service) -> Router<Service> {
         .route("/favicon.svg", get(assets::icon))
         .route_layer(middleware::from_fn_with_state(service.clone(), guard::public));
     pages.merge(public)
+}
+
+/// The response to a request for a path that doesn't exist: a page for people, a problem for programs.
+pub(crate) fn unless_browser(request: &Request, problem: Problem) -> Response {
+    let accepts = request.headers().get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
+    if request.method() == Method::GET && accepts.contains("text/html") {
+        let missing = Problem::new(Kind::NotFound, "there is no such page");
+        return guard::secured(page::Failure(missing).into_response());
+    }
+    problem.into_response()
 }
 
 const LOGIN: &str = "/login";
