@@ -9,7 +9,6 @@ use comity::core::task::JobState;
 use comity::core::time::{Span, Timestamp};
 use comity::results::Row;
 use comity::status::{HeldBack, Status, Work};
-use comity::store::StoreError;
 use comity::store::items::SCRAPE_JOB;
 use comity::store::jobs::{FailureGroup, FailureReason, Job};
 use comity::store::tasks::{TaskFilter, TaskView};
@@ -18,7 +17,6 @@ use http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
 
 use super::guard::{Values, Viewer};
 use super::jobs::{meter, path, state_class};
-use super::overview;
 use super::page::{Failure, Section, Shell, sentence, show, state};
 use super::text::{count, encoded};
 use crate::api::Path;
@@ -167,6 +165,14 @@ impl Group {
             retry: reason.kind().map(|_| format!("{path}/retry?reason={}", encoded(&reason_word(&reason)))),
             samples: samples.into_iter().map(sample).collect(),
         }
+    }
+}
+
+/// How much waits for a site.
+fn backlog_text(held: &HeldBack) -> String {
+    match held.backlog {
+        Some(backlog) => super::text::counted(backlog, "URL waits", "URLs wait"),
+        None => format!("{} in line", held.in_line),
     }
 }
 
