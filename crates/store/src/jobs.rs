@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::Reply;
 use crate::domains::HolderId;
-use crate::tasks::NewTask;
+use crate::tasks::{FORBIDDEN, GAVE_UP, JOB_ENDED, NewTask, TaskView};
 
 /// A job as stored.
 #[derive(Debug, Clone, PartialEq)]
@@ -114,6 +114,13 @@ pub enum FillStep {
     Interrupted,
 }
 
+/// A group of failed tasks is counted up to this.
+pub(crate) const GROUP_COUNTED_MAX: u32 = 10_000;
+/// How many of the tasks that were skipped last are read to group them.
+pub(crate) const SKIPPED_READ_MAX: u32 = 10_000;
+/// At most this many groups of failed tasks.
+pub(crate) const GROUPS_MAX: usize = 50;
+
 /// The progress of a job in numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
@@ -131,11 +138,127 @@ pub struct Counts {
     pub retries: u64,
 }
 
+impl RetryFilter {
+    /// The status, if that is all it asks for.
+    pub(crate) fn only_status(&self) -> Option<u16> {
+        match self.failures[..] {
+            [FailureKind::Status(status)] => Some(status),
+            _ => None,
+        }
+    }
+}
+
+impl Counted {
+    /// For what was counted up to one more than `most`.
+    pub(crate) fn up_to(counted: u64, most: u32) -> Self {
+        Self { number: counted.min(u64::from(most)), or_more: counted > u64::from(most) }
+    }
+}
+
+impl FailureReason {
+    /// What failed tasks have in common: a status, an outcome, or nothing.
+    pub(crate) fn of_failed(reason: &str) -> Self {
+        match (reason.parse(), reason.parse()) {
+            (Ok(status), _) => Self::Status(status),
+            (_, Ok(outcome)) => Self::Outcome(outcome),
+            _ => Self::Unknown,
+        }
+    }
+
+    /// Why a task was skipped, by what it says. Older versions stored `robots` for what robots.txt forbids.
+    pub(crate) fn of_skipped(error: Option<&str>) -> Self {
+        match error.unwrap_or_default() {
+            FORBIDDEN | "robots" => Self::Robots,
+            JOB_ENDED => Self::JobEnded,
+            error if error.starts_with(GAVE_UP) => Self::GaveUp,
+            _ => Self::OtherSkipped,
+        }
+    }
+
+    /// Selects tasks that failed for this reason, for a [`RetryFilter`]. `None` if there is no such filter.
+    pub fn kind(&self) -> Option<FailureKind> {
+        match self {
+            Self::Status(status) => Some(FailureKind::Status(*status)),
+            Self::Outcome(outcome) => Some(FailureKind::Outcome(*outcome)),
+            Self::Robots => Some(FailureKind::Robots),
+            Self::JobEnded | Self::GaveUp => Some(FailureKind::Skipped),
+            Self::Unknown | Self::OtherSkipped => None,
+        }
+    }
+}
+
 impl Counts {
     /// Tasks that are not settled yet.
     pub fn waiting(&self) -> u64 {
         self.tasks.saturating_sub(self.done + self.failed + self.skipped)
     }
+}
+
+/// Which jobs to list, newest first.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct JobQuery {
+    /// Only jobs whose name contains this text; empty means all.
+    pub like: String,
+    /// Only jobs in this state, as [`Job::state_word`] gives it.
+    pub state: Option<String>,
+    /// Only jobs older than this one: the last one of the page before.
+    pub older_than: Option<JobId>,
+    /// At most this many.
+    pub limit: u32,
+}
+
+/// How many jobs there are, by state.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct JobTally {
+    /// Jobs that somebody works on.
+    pub running: u64,
+    /// Jobs that are not over, and that nobody works on.
+    pub stopped: u64,
+    /// Jobs that finished.
+    pub done: u64,
+    /// Jobs that gave up.
+    pub failed: u64,
+    /// Jobs that somebody cancelled.
+    pub cancelled: u64,
+}
+
+/// Tasks of a job that failed or were skipped for the same reason.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FailureGroup {
+    /// The reason.
+    pub reason: FailureReason,
+    /// How many, as far as counted.
+    pub count: Counted,
+    /// Some of them, the newest first.
+    pub samples: Vec<TaskView>,
+}
+
+/// Why tasks failed or were skipped.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum FailureReason {
+    /// Failed, and the last response had this status.
+    Status(u16),
+    /// Failed without a response; the outcome of the last attempt.
+    Outcome(Outcome),
+    /// Failed before anything was sent, or an older version did not say how.
+    Unknown,
+    /// Skipped because robots.txt forbade it.
+    Robots,
+    /// Skipped because the job ended.
+    JobEnded,
+    /// Skipped because the job gave up on the domain.
+    GaveUp,
+    /// Skipped for another reason, which the samples say.
+    OtherSkipped,
+}
+
+/// A number that may be larger than it was worth counting.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counted {
+    /// How many were counted.
+    pub number: u64,
+    /// Whether there may be more.
+    pub or_more: bool,
 }
 
 /// The result of a job's state transition.
@@ -172,6 +295,20 @@ pub trait JobStore {
 
     /// Jobs in pages, newest first: at most `limit` that are older than `older_than`.
     fn page_jobs(&self, older_than: Option<JobId>, limit: u32) -> Reply<'_, Vec<Job>>;
+
+    /// Jobs in pages, searched and filtered.
+    fn search_jobs(&self, query: JobQuery) -> Reply<'_, Vec<Job>>;
+
+    /// How many jobs there are.
+    fn tally_jobs(&self) -> Reply<'_, JobTally>;
+
+    /// Why tasks of a job failed or were skipped, the most frequent reasons first, each with at most `samples` tasks. The
+    /// cost does not grow with the number of tasks.
+    fn failure_groups(&self, job: JobId, samples: u32) -> Reply<'_, Vec<FailureGroup>>;
+
+    /// How many tasks would wait again if the job were reopened with `filter`, counted up to `most`. Not for filters with
+    /// [`RetryFilter::done_before`].
+    fn count_retry(&self, job: JobId, filter: RetryFilter, most: u32) -> Reply<'_, Counted>;
 
     /// Replaces the job's options.
     fn set_options(&self, job: JobId, options: Value) -> Reply<'_, ()>;

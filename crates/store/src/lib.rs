@@ -37,11 +37,13 @@
 //!
 //! Modules in reading order: [`error`], [`machine`], [`mod@time`], [`domains`], [`permits`], [`jobs`], [`tasks`],
 //! [`robots`], [`sources`], [`items`], [`details`], [`hooks`], [`retention`], [`secrets`], [`counts`], [`wiki`],
-//! [`status`], [`backup`]; [`sqlite`]; `postgres`, if it is compiled in.
+//! [`status`], [`activity`], [`audit`], [`backup`]; [`sqlite`]; `postgres`, if it is compiled in.
 
 // Parts of backends, which they share.
 #![cfg_attr(not(feature = "sqlite"), allow(dead_code))]
 
+pub mod activity;
+pub mod audit;
 mod availability;
 pub mod backup;
 #[cfg(all(feature = "postgres", feature = "sqlite"))]
@@ -50,6 +52,7 @@ pub mod counts;
 pub mod details;
 pub mod domains;
 pub mod error;
+mod history;
 pub mod hooks;
 mod identity;
 pub mod items;
@@ -98,6 +101,8 @@ pub trait Store:
     + hooks::HookStore
     + wiki::WikiStore
     + status::StatusStore
+    + activity::ActivityStore
+    + audit::AuditStore
     + time::TimeStore
     + Send
     + Sync

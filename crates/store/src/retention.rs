@@ -1,5 +1,5 @@
-//! Deletes rows that nobody needs once they are old: tasks and attempts of jobs that ended, scrapes, and fetches of
-//! sources.
+//! Deletes rows that nobody needs once they are old: tasks and attempts of jobs that ended, scrapes, fetches of sources, and
+//! the list of who changed what.
 //!
 //! Nothing that is needed to resume is deleted: running and stopped jobs, the last scrape of a source (its minimum
 //! interval counts from it), the last fetch of a source, sources and items. How old is old is decided elsewhere.
@@ -21,6 +21,8 @@ pub struct Pruned {
     pub scrapes: u64,
     /// Rows of the fetch log.
     pub fetches: u64,
+    /// Changes that somebody made ([`crate::audit`]).
+    pub changes: u64,
 }
 
 /// Where to continue pruning. Start with the default.
@@ -33,6 +35,8 @@ pub enum PruneFrom {
     Scrapes(i64),
     /// Fetches with an id greater than this.
     Fetches(i64),
+    /// Changes with a number greater than this.
+    Audit(i64),
 }
 
 /// Deletion of old rows.
@@ -54,5 +58,6 @@ impl std::ops::AddAssign for Pruned {
         self.attempts += other.attempts;
         self.scrapes += other.scrapes;
         self.fetches += other.fetches;
+        self.changes += other.changes;
     }
 }

@@ -65,6 +65,8 @@ pub struct Source {
     pub retry_at: Option<Timestamp>,
     /// Why it failed, was disabled, or was only partly read.
     pub error: Option<String>,
+    /// When somebody asked to fetch it as soon as possible; `None` once it was fetched.
+    pub requested_at: Option<Timestamp>,
 }
 
 /// A source to add.
@@ -279,6 +281,10 @@ pub trait SourceStore {
 
     /// Changes a source.
     fn change_source(&self, id: SourceId, change: SourceChange) -> Reply<'_, Changed>;
+
+    /// Asks to fetch a source as soon as possible, whatever its cadence. Processes that fetch sources see it with the
+    /// source, until its next fetch has ended. False if there is no such source.
+    fn request_fetch(&self, id: SourceId, now: Timestamp) -> Reply<'_, bool>;
 
     /// Removes a source with its items and logs. Waiting tasks of its items become no-ops. False if there is no such
     /// source.

@@ -297,6 +297,17 @@ pub struct ContentTally {
     pub packed: u64,
 }
 
+/// A wiki in a list.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ListedWiki {
+    /// The wiki.
+    pub wiki: Wiki,
+    /// What was stored for it.
+    pub content: ContentTally,
+    /// Whether a process that was alive at last check is archiving it.
+    pub worked_on: bool,
+}
+
 /// Storage of wiki archives.
 pub trait WikiStore {
     /// Claims the wiki with this API for `holder`, creating it if needed. Nobody else can claim it while the holder
@@ -305,6 +316,9 @@ pub trait WikiStore {
 
     /// The wiki with this API.
     fn find_wiki(&self, api: String) -> Reply<'_, Option<Wiki>>;
+
+    /// All wikis, in the order they were added. A wiki whose row cannot be read is left out.
+    fn list_wikis(&self) -> Reply<'_, Vec<ListedWiki>>;
 
     /// Saves the content of responses together with the progress, all or nothing.
     /// [`StoreError::Lost`](crate::StoreError::Lost) if the claim is no longer valid.

@@ -384,19 +384,20 @@ impl SavedColumns {
 }
 
 /// Selects domains as shown to people.
-fn select_rows() -> String {
+pub(super) fn select_rows() -> String {
     format!(
         "SELECT domain.domain, {KEPT}, domain.holder, holder.name,
             holder.died_us IS NULL AND holder.until_us > {HOLDER_US},
             coalesce(holder.died_us, holder.until_us), left_as, pace, epoch,
             (SELECT count(*) FROM (SELECT 1 FROM lane JOIN task ON task.lane_id = lane.id AND task.state = 'waiting'
-                WHERE lane.domain_id = domain.id LIMIT 1000) AS counted)
+                WHERE lane.domain_id = domain.id LIMIT 1000) AS counted),
+            domain.id, holder.machine
         FROM domain LEFT JOIN holder ON holder.id = domain.holder"
     )
 }
 
 /// Reads a row of [`select_rows`].
-fn row_of(row: &Row) -> DomainRow {
+pub(super) fn row_of(row: &Row) -> DomainRow {
     let (kept, steering) = kept(row, 1);
     let (holder, name, lives): (Option<i64>, Option<String>, Option<bool>) =
         (row.get(8), row.get(9), row.get(10));

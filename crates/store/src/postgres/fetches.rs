@@ -170,6 +170,9 @@ impl Tx<'_> {
         let Some(mut source) = self.claimed_source(end.tenure)? else { return Ok(false) };
         let (id, cursor_in) = (source.id.0, source.cursor_json.clone());
         let (mut moved, mut until) = (false, None);
+        if !matches!(end.result, FetchResult::Held { .. }) {
+            source.requested_at = None;
+        }
         match &end.result {
             FetchResult::Read { cursor, moved_to, .. } => {
                 source.cursor_json = advance(&cursor_in, end, cursor);

@@ -204,16 +204,16 @@ impl Tx<'_> {
 }
 
 /// Which tasks of a job wait again.
-struct Selected {
+pub(super) struct Selected {
     /// The condition for a task's failure, in SQL.
     failure: String,
     /// The regular expression for its URL.
-    url: Option<String>,
+    pub(super) url: Option<String>,
 }
 
 impl Selected {
     /// The condition for a task in SQL, where `url` is the parameter with [`Self::url`].
-    fn condition(&self, url: &str) -> String {
+    pub(super) fn condition(&self, url: &str) -> String {
         // The states are those of the partial index.
         let Self { failure, .. } = self;
         format!("state IN ('failed', 'skipped') AND ({failure}) AND ({url}::text IS NULL OR url ~ {url})")
@@ -221,7 +221,7 @@ impl Selected {
 }
 
 /// Which tasks wait again; `None` if no URL matches.
-fn selected(wanted: &[&str], matching: Option<&str>) -> Option<Selected> {
+pub(super) fn selected(wanted: &[&str], matching: Option<&str>) -> Option<Selected> {
     let names = |kind: &str| wanted.iter().any(|word| ["any", kind].contains(word));
     let mut failures = vec![format!("state = 'failed' AND {}", failed_like(wanted, matching))];
     if wanted.is_empty() || names("skipped") {
@@ -281,7 +281,7 @@ fn revive_sql(some: &str, fields: &str) -> String {
 }
 
 /// How a failure kind is stored.
-fn stored_form(kind: &FailureKind) -> String {
+pub(super) fn stored_form(kind: &FailureKind) -> String {
     match kind {
         FailureKind::Any => "any".to_owned(),
         FailureKind::Skipped => "skipped".to_owned(),

@@ -12,7 +12,10 @@ use super::tx::{Tx, by_key};
 use super::{Postgres, at, us};
 use crate::Reply;
 use crate::domains::HolderId;
-use crate::jobs::{Counts, FillStep, Job, JobStore, Removed, RetryFilter, RowMark, Stepped};
+use crate::jobs::{
+    Counted, Counts, FailureGroup, FillStep, Job, JobQuery, JobStore, JobTally, Removed, RetryFilter,
+    RowMark, Stepped,
+};
 use crate::tasks::{JOB_ENDED, NewTask};
 
 impl JobStore for Postgres {
@@ -40,6 +43,22 @@ impl JobStore for Postgres {
 
     fn page_jobs(&self, older_than: Option<JobId>, limit: u32) -> Reply<'_, Vec<Job>> {
         self.read(move |tx| tx.jobs(older_than, limit))
+    }
+
+    fn search_jobs(&self, query: JobQuery) -> Reply<'_, Vec<Job>> {
+        self.read(move |tx| tx.search_jobs(&query))
+    }
+
+    fn tally_jobs(&self) -> Reply<'_, JobTally> {
+        self.read(|tx| tx.tally_jobs())
+    }
+
+    fn failure_groups(&self, job: JobId, samples: u32) -> Reply<'_, Vec<FailureGroup>> {
+        self.read(move |tx| tx.failure_groups(job, samples))
+    }
+
+    fn count_retry(&self, job: JobId, filter: RetryFilter, most: u32) -> Reply<'_, Counted> {
+        self.read(move |tx| tx.count_retry(job, &filter, most))
     }
 
     fn set_options(&self, job: JobId, options: Value) -> Reply<'_, ()> {
@@ -190,7 +209,7 @@ impl Tx<'_> {
 
     /// Adds to jobs whether a process that seems to be alive works on them or reads a list into them, and whether one died
     /// while it worked on them. A lease that has ended is taken as a death here: if nobody else is running, nobody records it.
-    fn with_activity(&mut self, mut jobs: Vec<Job>) -> Result<Vec<Job>> {
+    pub(super) fn with_activity(&mut self, mut jobs: Vec<Job>) -> Result<Vec<Job>> {
         if jobs.is_empty() {
             return Ok(jobs);
         }

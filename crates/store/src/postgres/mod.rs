@@ -10,10 +10,12 @@
 //! - `migrations`: the tables, in `migrations/*.sql`; `copying`: from and to another kind of database
 //! - `time`, `holders`, `domains`, `idle_domains`, `permits`, `status`, `jobs`, `job_retry`, `tasks`, `claiming`, `settling`,
 //!   `results`, `retention`, `sources`, `fetches`, `items`, `details`, `scrapes`, `scrape_log`, `sharing`, `hooks`, `wiki`, `wiki_files`,
-//!   `wiki_revisions`, `robots`, `counts_and_secrets`: one part of the `Store` trait each, next to its SQL
+//!   `wiki_revisions`, `robots`, `activity`, `audit`, `failures`, `counts_and_secrets`: one part of the `Store` trait each, next to its SQL
 //!
 //! This file opens and closes the store.
 
+mod activity;
+mod audit;
 mod claiming;
 mod connection;
 #[cfg(feature = "sqlite")]
@@ -23,6 +25,7 @@ mod details;
 mod domains;
 mod enqueueing;
 mod failure;
+mod failures;
 mod fetches;
 mod holders;
 mod hooks;

@@ -123,7 +123,7 @@ pub(super) fn task_of(row: &Row, first: usize) -> std::result::Result<TaskRow, S
     })
 }
 
-fn view_of(row: &Row) -> TaskView {
+pub(super) fn view_of(row: &Row) -> TaskView {
     let micros = |nth: usize| row.get::<_, Option<i64>>(nth);
     let state: String = row.get(2);
     let is_done = state == "done";
@@ -185,7 +185,7 @@ pub(super) const TASK: &str = "task.id, task.url, task.lead, task.at_url, task.h
     CASE WHEN task.bodiless THEN NULL ELSE task.method END, task.body, task.headers, task.bytes, task.content_type,
     task.final_url, task.fetched_us, task.sha256, task.file, task.etag, task.last_modified";
 /// The columns of a [`TaskView`]. For tasks settled by an older version, attempts are only in the table of attempts.
-const VIEW: &str = "id, url, state, status, error, settled_us,
+pub(super) const VIEW: &str = "id, url, state, status, error, settled_us,
     CASE WHEN requests = 0 AND last_outcome IS NULL AND status IS NOT NULL
         THEN (SELECT count(*) FROM logged_attempt WHERE task_id = task.id) ELSE requests END,
     last_us, last_took_us, last_outcome, bytes, content_type, final_url, fetched_us, sha256, file, etag, last_modified,

@@ -23,7 +23,14 @@ impl RetentionStore for Postgres {
             }
             PruneFrom::Fetches(after) => {
                 let (fetches, next) = tx.prune_log(&FETCHES, after, before, limit)?;
-                Ok((Pruned { fetches, ..Pruned::default() }, next.map(PruneFrom::Fetches)))
+                Ok((
+                    Pruned { fetches, ..Pruned::default() },
+                    Some(next.map_or(PruneFrom::Audit(0), PruneFrom::Fetches)),
+                ))
+            }
+            PruneFrom::Audit(after) => {
+                let (changes, next) = tx.prune_log(&AUDIT, after, before, limit)?;
+                Ok((Pruned { changes, ..Pruned::default() }, next.map(PruneFrom::Audit)))
             }
         })
     }
@@ -33,22 +40,27 @@ impl RetentionStore for Postgres {
     }
 }
 
-/// A log whose last row per source stays.
+/// A log. Of some, the last row per source stays.
 struct Log {
     table: &'static str,
+    /// The column with the time of a row.
+    time: &'static str,
     /// The condition under which a row may be deleted, apart from its age.
     over: &'static str,
 }
 
 const SCRAPES: Log = Log {
     table: "scrape_log",
+    time: "started_us",
     over: "ended_us IS NOT NULL AND started_us <
         (SELECT max(started_us) FROM scrape_log AS latest WHERE latest.source_id = scrape_log.source_id)",
 };
 const FETCHES: Log = Log {
     table: "fetch_run",
+    time: "started_us",
     over: "id < (SELECT max(id) FROM fetch_run AS latest WHERE latest.source_id = fetch_run.source_id)",
 };
+const AUDIT: Log = Log { table: "audit_entry", time: "at_us", over: "true" };
 
 impl Tx<'_> {
     /// Deletes some tasks of one job that ended, or its lanes once it has no tasks left.
@@ -105,16 +117,16 @@ impl Tx<'_> {
         before: Timestamp,
         limit: u32,
     ) -> Result<(u64, Option<i64>)> {
-        let Log { table, over } = log;
+        let Log { table, time, over } = log;
         let sql = format!(
-            "SELECT max(id), count(*), count(*) FILTER (WHERE started_us < $3) FROM
-            (SELECT id, started_us FROM {table} WHERE id > $1 ORDER BY id LIMIT $2) AS batch"
+            "SELECT max(id), count(*), count(*) FILTER (WHERE {time} < $3) FROM
+            (SELECT id, {time} FROM {table} WHERE id > $1 ORDER BY id LIMIT $2) AS batch"
         );
         let row = self.one(&sql, &[&after, &i64::from(limit), &us(before)])?;
         let (Some(last), count, old): (Option<i64>, i64, i64) = (row.get(0), row.get(1), row.get(2)) else {
             return Ok((0, None));
         };
-        let sql = format!("DELETE FROM {table} WHERE id > $1 AND id <= $2 AND started_us < $3 AND {over}");
+        let sql = format!("DELETE FROM {table} WHERE id > $1 AND id <= $2 AND {time} < $3 AND {over}");
         let gone = if old > 0 { self.change(&sql, &[&after, &last, &us(before)])? } else { 0 };
         Ok((gone, (count == i64::from(limit) && old > 0).then_some(last)))
     }
@@ -126,13 +138,14 @@ impl Tx<'_> {
             Ok(row.get::<_, i64>(0).max(0) as u64)
         };
         let tasks = format!("task WHERE job_id IN (SELECT id FROM job WHERE {ENDED})");
-        let log = |log: &Log| format!("{} WHERE started_us < $1 AND {}", log.table, log.over);
+        let log = |log: &Log| format!("{} WHERE {} < $1 AND {}", log.table, log.time, log.over);
         Ok(Pruned {
             jobs: count(&format!("job WHERE {ENDED}"))?,
             tasks: count(&tasks)?,
             attempts: count(&format!("attempts WHERE task_id IN (SELECT id FROM {tasks})"))?,
             scrapes: count(&log(&SCRAPES))?,
             fetches: count(&log(&FETCHES))?,
+            changes: count(&log(&AUDIT))?,
         })
     }
 }

@@ -42,6 +42,16 @@ impl SourceStore for Postgres {
         self.write(move |tx| tx.change_source(id, &change))
     }
 
+    fn request_fetch(&self, id: SourceId, now: Timestamp) -> Reply<'_, bool> {
+        self.write(move |tx| {
+            tx.lock("source", id.0)?;
+            let is_there =
+                tx.change("UPDATE source SET requested_us = $2 WHERE id = $1", &[&id.0, &us(now)])? == 1;
+            tx.tell();
+            Ok(is_there)
+        })
+    }
+
     fn remove_source(&self, id: SourceId) -> Reply<'_, bool> {
         self.write(move |tx| tx.remove_source(id))
     }
@@ -126,7 +136,7 @@ impl Tx<'_> {
         let sql =
             "UPDATE source SET name = $2, kind = $3, url = $4, listed_url = $5, lead = $6, enabled = $7,
             scraping = $8, auto_scrape = $9, min_scrape_interval = $10, config_json = $11, cursor_json = $12,
-            failures = $13, retry_us = $14, error = $15 WHERE id = $1";
+            failures = $13, retry_us = $14, error = $15, requested_us = $16 WHERE id = $1";
         self.change(
             sql,
             &[
@@ -145,6 +155,7 @@ impl Tx<'_> {
                 &i64::from(source.failures),
                 &source.retry_at.map(us),
                 &opt_text(source.error.as_deref()),
+                &source.requested_at.map(us),
             ],
         )
         .map(|_| ())
@@ -296,6 +307,7 @@ fn source_of(row: &Row) -> Source {
         failures: u32::try_from(row.get::<_, i64>(13).max(0)).unwrap_or(u32::MAX),
         retry_at: row.get::<_, Option<i64>>(14).map(at),
         error: row.get(15),
+        requested_at: row.get::<_, Option<i64>>(16).map(at),
     }
 }
 
@@ -320,4 +332,4 @@ pub(super) fn of_decimal(seconds: Option<f64>) -> SourceInterval {
 
 const SOURCE: &str =
     "id, name, kind, url, listed_url, lead, enabled, scraping, auto_scrape, min_scrape_interval,
-    config_json, cursor_json, added_us, failures, retry_us, error";
+    config_json, cursor_json, added_us, failures, retry_us, error, requested_us";

@@ -13,13 +13,14 @@ use tokio_postgres::Row;
 
 use super::failure::{Failure, Result};
 use super::param::text;
+use super::time::HOLDER_US;
 use super::tx::Tx;
 use super::{Postgres, random, us};
 use crate::Reply;
 use crate::domains::HolderId;
 use crate::wiki::{
-    Batch, BatchChanges, CompletedPages, ContentTally, FileTally, ListedFile, NamespaceTally, Revision, Wiki,
-    WikiClaim, WikiId, WikiPage, WikiStore, WikiTenure,
+    Batch, BatchChanges, CompletedPages, ContentTally, FileTally, ListedFile, ListedWiki, NamespaceTally,
+    Revision, Wiki, WikiClaim, WikiId, WikiPage, WikiStore, WikiTenure,
 };
 
 impl WikiStore for Postgres {
@@ -31,6 +32,23 @@ impl WikiStore for Postgres {
         self.read(move |tx| {
             let sql = "SELECT id, api, site, progress FROM wiki WHERE api = $1";
             tx.row(sql, &[&text(&api)])?.as_ref().map(wiki_of).transpose()
+        })
+    }
+
+    fn list_wikis(&self) -> Reply<'_, Vec<ListedWiki>> {
+        self.read(|tx| {
+            let sql = format!(
+                "SELECT wiki.id, api, site, progress, contents, bytes, packed_bytes, holder.id IS NOT NULL FROM wiki
+                LEFT JOIN holder ON holder.id = wiki.holder AND died_us IS NULL AND until_us > {HOLDER_US}
+                ORDER BY wiki.id"
+            );
+            let rows = tx.rows(&sql, &[])?;
+            let listed = rows.iter().filter_map(|row| {
+                let count = |nth: usize| row.get::<_, i64>(nth).max(0) as u64;
+                let content = ContentTally { pieces: count(4), bytes: count(5), packed: count(6) };
+                Some(ListedWiki { wiki: wiki_of(row).ok()?, content, worked_on: row.get(7) })
+            });
+            Ok(listed.collect())
         })
     }
 

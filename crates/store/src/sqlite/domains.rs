@@ -311,6 +311,16 @@ impl Tx<'_> {
         let sql = format!("{ROWS} WHERE domain = ?1");
         self.sql.prepare_cached(&sql)?.query_row([domain], |row| row_of(liveness, row)).optional()
     }
+
+    /// The domain in that row, as shown to people; `None` if it is gone or cannot be read.
+    pub(super) fn row_with_key(
+        &self,
+        liveness: &Liveness,
+        key: DomainKey,
+    ) -> rusqlite::Result<Option<DomainRow>> {
+        let sql = format!("{ROWS} WHERE domains.id = ?1");
+        self.readable("domains", &sql, [key.0], |row| row_of(liveness, row)).map(|mut rows| rows.pop())
+    }
 }
 
 /// The part of a domain's row that matters to whoever takes it.

@@ -244,7 +244,7 @@ fn log_attempts_of(tasks: &str) -> String {
 }
 
 /// The kinds of tasks that may wait again: state, error pattern, and a condition in SQL.
-fn kinds(wanted: &[&str], matching: Option<&str>) -> [(&'static str, String, String); 4] {
+pub(super) fn kinds(wanted: &[&str], matching: Option<&str>) -> [(&'static str, String, String); 4] {
     let names = |kind: &str| wanted.iter().any(|word| ["any", kind].contains(word));
     let condition = |is_wanted: bool| if is_wanted { "1" } else { "0" }.to_owned();
     let ended = condition(wanted.is_empty() || names("skipped"));
@@ -278,7 +278,7 @@ fn failed_like(wanted: &[&str], matching: Option<&str>) -> String {
 }
 
 /// How a failure kind is stored.
-fn stored_form(kind: &FailureKind) -> String {
+pub(super) fn stored_form(kind: &FailureKind) -> String {
     match kind {
         FailureKind::Any => "any".to_owned(),
         FailureKind::Skipped => "skipped".to_owned(),

@@ -11,7 +11,10 @@ use super::writer::Tx;
 use super::{Sqlite, at, us};
 use crate::Reply;
 use crate::domains::HolderId;
-use crate::jobs::{Counts, FillStep, Job, JobStore, Removed, RetryFilter, RowMark, Stepped};
+use crate::jobs::{
+    Counted, Counts, FailureGroup, FillStep, Job, JobQuery, JobStore, JobTally, Removed, RetryFilter,
+    RowMark, Stepped,
+};
 use crate::tasks::{JOB_ENDED, NewTask};
 
 impl JobStore for Sqlite {
@@ -44,6 +47,24 @@ impl JobStore for Sqlite {
     fn page_jobs(&self, older_than: Option<JobId>, limit: u32) -> Reply<'_, Vec<Job>> {
         let liveness = self.liveness.clone();
         self.read(move |tx| tx.jobs(&liveness, older_than, limit))
+    }
+
+    fn search_jobs(&self, query: JobQuery) -> Reply<'_, Vec<Job>> {
+        let liveness = self.liveness.clone();
+        self.read(move |tx| tx.search_jobs(&liveness, &query))
+    }
+
+    fn tally_jobs(&self) -> Reply<'_, JobTally> {
+        let liveness = self.liveness.clone();
+        self.read(move |tx| tx.tally_jobs(&liveness))
+    }
+
+    fn failure_groups(&self, job: JobId, samples: u32) -> Reply<'_, Vec<FailureGroup>> {
+        self.read(move |tx| tx.failure_groups(job, samples))
+    }
+
+    fn count_retry(&self, job: JobId, filter: RetryFilter, most: u32) -> Reply<'_, Counted> {
+        self.read(move |tx| tx.count_retry(job, &filter, most))
     }
 
     fn set_options(&self, job: JobId, options: Value) -> Reply<'_, ()> {
@@ -178,7 +199,7 @@ impl Tx<'_> {
     }
 
     /// Adds to a job whether anybody works on it.
-    fn with_activity(&self, liveness: &Liveness, job: Job) -> rusqlite::Result<Job> {
+    pub(super) fn with_activity(&self, liveness: &Liveness, job: Job) -> rusqlite::Result<Job> {
         let (worked_on, abandoned) = self.activity(liveness, job.id)?;
         Ok(Job { worked_on, abandoned, ..job })
     }
@@ -388,7 +409,7 @@ fn earlier(one: RowMark, other: RowMark) -> RowMark {
     }
 }
 
-fn job_of(row: &Row<'_>) -> rusqlite::Result<Job> {
+pub(super) fn job_of(row: &Row<'_>) -> rusqlite::Result<Job> {
     let state: String = row.get(2)?;
     let state = JobState::ALL.into_iter().find(|known| known.as_str() == state).unwrap_or(JobState::Failed);
     let options: String = row.get(3)?;
@@ -417,6 +438,6 @@ fn job_of(row: &Row<'_>) -> rusqlite::Result<Job> {
     })
 }
 
-const JOBS: &str =
+pub(super) const JOBS: &str =
     "SELECT id, name, state, options, created_us, ended_us, message, tasks, done, failed, skipped,
     rate_limited, retries, unread, EXISTS (SELECT 1 FROM fillers WHERE job_id = jobs.id), pruned_us IS NOT NULL FROM jobs";

@@ -19,17 +19,21 @@
 //!   are never given out again
 //! - `settling` and `results`: results of tasks; `job_retry`: reopening jobs, and removing them
 //! - `request_parts`: method, body and headers of tasks; `origins`: origins listed in a job
+//! - `activity`, `audit`: what happens on domains, and who changed what; `failures`: failed tasks by reason
 //! - `domains`, `permits`, `jobs`, `tasks`, `sources`, `items`, `details`, `scrapes`, `sharing`, `hooks`, `wiki`,
 //!   `wiki_files`, `status`, `robots`, `counts_and_secrets`: one part of the `Store` trait each, next to its SQL
 //!
 //! This file opens and closes the store.
 
+mod activity;
+mod audit;
 mod backup;
 #[cfg(feature = "postgres")]
 pub(crate) mod copying;
 mod counts_and_secrets;
 mod details;
 mod domains;
+mod failures;
 mod files;
 mod holders;
 mod hooks;

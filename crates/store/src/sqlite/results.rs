@@ -209,7 +209,7 @@ pub(super) fn task_of(row: &Row<'_>) -> rusqlite::Result<(TaskRow, bool)> {
     Ok((task, row.get(15)?))
 }
 
-fn view_of(row: &Row<'_>) -> rusqlite::Result<TaskView> {
+pub(super) fn view_of(row: &Row<'_>) -> rusqlite::Result<TaskView> {
     let state: String = row.get(2)?;
     let is_done = state == "done";
     let facts = facts_of(row, 12)?;
@@ -259,7 +259,7 @@ pub(super) fn outcome_of(row: &Row<'_>, nth: usize) -> rusqlite::Result<Option<O
 /// The columns that [`facts_of`] reads.
 pub(super) const FACTS: &str = "final_url, fetched_us, sha256, file, etag, last_modified";
 /// The columns of a [`TaskView`]. For tasks settled by an older version, attempts are only in the table of attempts.
-const VIEW: &str = "id, url, state, status, error, settled_us,
+pub(super) const VIEW: &str = "id, url, state, status, error, settled_us,
     iif(requests = 0 AND last_outcome IS NULL AND status IS NOT NULL,
         (SELECT count(*) FROM attempts WHERE task_id = tasks.id), requests),
     last_us, last_took_us, last_outcome, bytes, content_type, final_url, fetched_us, sha256, file, etag, last_modified,

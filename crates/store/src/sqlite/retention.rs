@@ -24,7 +24,14 @@ impl RetentionStore for Sqlite {
             }
             PruneFrom::Fetches(after) => {
                 let (fetches, next) = tx.prune_log(&FETCHES, after, before, limit)?;
-                Ok((Pruned { fetches, ..Pruned::default() }, next.map(PruneFrom::Fetches)))
+                Ok((
+                    Pruned { fetches, ..Pruned::default() },
+                    Some(next.map_or(PruneFrom::Audit(0), PruneFrom::Fetches)),
+                ))
+            }
+            PruneFrom::Audit(after) => {
+                let (changes, next) = tx.prune_log(&AUDIT, after, before, limit)?;
+                Ok((Pruned { changes, ..Pruned::default() }, next.map(PruneFrom::Audit)))
             }
         })
     }
@@ -34,22 +41,27 @@ impl RetentionStore for Sqlite {
     }
 }
 
-/// A log whose last row per source stays.
+/// A log. Of some, the last row per source stays.
 struct Log {
     table: &'static str,
+    /// The column with the time of a row.
+    time: &'static str,
     /// The condition under which a row may be deleted, apart from its age.
     over: &'static str,
 }
 
 const SCRAPES: Log = Log {
     table: "scrape_logs",
+    time: "started_us",
     over: "ended_us IS NOT NULL AND started_us <
         (SELECT max(started_us) FROM scrape_logs AS latest WHERE latest.source_id = scrape_logs.source_id)",
 };
 const FETCHES: Log = Log {
     table: "fetch_runs",
+    time: "started_us",
     over: "id < (SELECT max(id) FROM fetch_runs AS latest WHERE latest.source_id = fetch_runs.source_id)",
 };
+const AUDIT: Log = Log { table: "audit", time: "at_us", over: "1" };
 
 impl Tx<'_> {
     /// Deletes some tasks of one job that ended, or its lanes once it has no tasks left.
@@ -129,16 +141,16 @@ impl Tx<'_> {
         before: Timestamp,
         limit: u32,
     ) -> rusqlite::Result<(u64, Option<i64>)> {
-        let Log { table, over } = log;
+        let Log { table, time, over } = log;
         let sql = format!(
-            "SELECT max(id), count(*), sum(started_us < ?3) FROM
-            (SELECT id, started_us FROM {table} WHERE id > ?1 ORDER BY id LIMIT ?2)"
+            "SELECT max(id), count(*), sum({time} < ?3) FROM
+            (SELECT id, {time} FROM {table} WHERE id > ?1 ORDER BY id LIMIT ?2)"
         );
         let seen = self.sql.prepare_cached(&sql)?.query_row(params![after, limit, us(before)], |row| {
             Ok((row.get::<_, Option<i64>>(0)?, row.get::<_, i64>(1)?, row.get::<_, Option<i64>>(2)?))
         })?;
         let (Some(last), count, old) = seen else { return Ok((0, None)) };
-        let sql = format!("DELETE FROM {table} WHERE id > ?1 AND id <= ?2 AND started_us < ?3 AND {over}");
+        let sql = format!("DELETE FROM {table} WHERE id > ?1 AND id <= ?2 AND {time} < ?3 AND {over}");
         let gone = self.sql.prepare_cached(&sql)?.execute(params![after, last, us(before)])?;
         let more = count == i64::from(limit) && old.is_some_and(|old| old > 0);
         Ok((gone as u64, more.then_some(last)))
@@ -152,8 +164,8 @@ impl Tx<'_> {
         let jobs = format!("SELECT id FROM jobs WHERE {ENDED}");
         let tasks = format!("FROM tasks WHERE job_id IN ({jobs})");
         let log = |log: &Log| {
-            let Log { table, over } = log;
-            count(&format!("SELECT count(*) FROM {table} WHERE started_us < ?1 AND {over}"))
+            let Log { table, time, over } = log;
+            count(&format!("SELECT count(*) FROM {table} WHERE {time} < ?1 AND {over}"))
         };
         Ok(Pruned {
             jobs: count(&format!("SELECT count(*) FROM jobs WHERE {ENDED}"))?,
@@ -161,6 +173,7 @@ impl Tx<'_> {
             attempts: count(&format!("SELECT count(*) FROM attempts WHERE task_id IN (SELECT id {tasks})"))?,
             scrapes: log(&SCRAPES)?,
             fetches: log(&FETCHES)?,
+            changes: log(&AUDIT)?,
         })
     }
 }

@@ -56,7 +56,7 @@ fn version(connection: &Connection) -> rusqlite::Result<i64> {
 }
 
 /// The migrations, one per version. A released one is never changed.
-const MIGRATIONS: [&str; 20] = [
+const MIGRATIONS: [&str; 21] = [
     JOBS,
     SOURCES,
     SHARED,
@@ -77,7 +77,82 @@ const MIGRATIONS: [&str; 20] = [
     ROW_MARKS,
     CHANGED,
     CRAWL_DELAYS,
+    ACTIVITY,
 ];
+
+/// What happens on domains, and who changed what, for people; which sources are asked for; failures by what they have in
+/// common.
+const ACTIVITY: &str = "
+-- How each domain is doing, as its holder reported it a while ago; lists are sorted by it.
+CREATE TABLE activity (
+    domain_id INTEGER PRIMARY KEY,
+    -- Null if only its tasks were counted.
+    reported_us INTEGER,
+    delay_ms INTEGER NOT NULL DEFAULT 0,
+    learned_ms INTEGER NOT NULL DEFAULT 0,
+    -- 0 means never.
+    held_until_us INTEGER NOT NULL DEFAULT 0,
+    bound_by TEXT,
+    success_streak INTEGER NOT NULL DEFAULT 0,
+    error_streak INTEGER NOT NULL DEFAULT 0,
+    last_us INTEGER NOT NULL DEFAULT 0,
+    last_outcome TEXT,
+    last_status INTEGER,
+    waiting INTEGER NOT NULL DEFAULT 0
+) STRICT;
+CREATE INDEX activity_delay ON activity (delay_ms);
+CREATE INDEX activity_learned ON activity (learned_ms);
+CREATE INDEX activity_held ON activity (held_until_us);
+CREATE INDEX activity_last ON activity (last_us);
+CREATE INDEX activity_waiting ON activity (waiting);
+INSERT INTO activity (domain_id, learned_ms)
+    SELECT id, round(adaptive_delay_seconds * 1000) FROM domains WHERE adaptive_delay_seconds > 0;
+
+-- What happened on each domain during the last day, packed.
+CREATE TABLE history (
+    domain_id INTEGER PRIMARY KEY,
+    until_us INTEGER NOT NULL,
+    samples BLOB NOT NULL
+) STRICT;
+CREATE TRIGGER activity_follows_domains AFTER DELETE ON domains
+BEGIN
+    DELETE FROM activity WHERE domain_id = OLD.id;
+    DELETE FROM history WHERE domain_id = OLD.id;
+END;
+
+-- The outcomes of all requests, in intervals of ten seconds.
+CREATE TABLE traffic (
+    from_us INTEGER PRIMARY KEY,
+    success INTEGER NOT NULL,
+    answered INTEGER NOT NULL,
+    rate_limited INTEGER NOT NULL,
+    blocked INTEGER NOT NULL,
+    unavailable INTEGER NOT NULL,
+    server_error INTEGER NOT NULL,
+    timeout INTEGER NOT NULL,
+    network_error INTEGER NOT NULL,
+    retries INTEGER NOT NULL,
+    bytes INTEGER NOT NULL
+) STRICT;
+
+CREATE TABLE audit (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    at_us INTEGER NOT NULL,
+    who TEXT NOT NULL,
+    role TEXT NOT NULL,
+    action TEXT NOT NULL,
+    target TEXT NOT NULL,
+    impact TEXT NOT NULL,
+    result TEXT NOT NULL
+) STRICT;
+
+-- Somebody asked to fetch it as soon as possible.
+ALTER TABLE sources ADD COLUMN requested_us INTEGER;
+
+CREATE INDEX tasks_failed ON tasks (job_id, coalesce(CAST(status AS TEXT), last_outcome, ''), settled_us)
+    WHERE state = 'failed';
+CREATE INDEX jobs_state ON jobs (state);
+";
 
 /// The delay that each robots.txt file asks for: a long one keeps the file, and what is known about its domain.
 const CRAWL_DELAYS: &str = "

@@ -35,6 +35,13 @@ impl SourceStore for Sqlite {
         self.writer.run(move |tx| tx.change_source(id, &change))
     }
 
+    fn request_fetch(&self, id: SourceId, now: Timestamp) -> Reply<'_, bool> {
+        self.writer.run(move |tx| {
+            let sql = "UPDATE sources SET requested_us = ?2 WHERE id = ?1";
+            Ok(tx.sql.prepare_cached(sql)?.execute([id.0, us(now)])? == 1)
+        })
+    }
+
     fn remove_source(&self, id: SourceId) -> Reply<'_, bool> {
         self.writer.run(move |tx| tx.remove_source(id))
     }
@@ -276,6 +283,10 @@ impl Tx<'_> {
                 self.sql.prepare_cached(sql)?.execute([id])?;
             }
         }
+        if !matches!(end.result, FetchResult::Held { .. }) {
+            let sql = "UPDATE sources SET requested_us = NULL WHERE id = ?1 AND requested_us IS NOT NULL";
+            self.sql.prepare_cached(sql)?.execute([id])?;
+        }
         let until = match end.result {
             FetchResult::Failed { retry_at } => Some(retry_at),
             FetchResult::Held { until } => Some(until),
@@ -409,6 +420,7 @@ fn source_of(row: &Row<'_>) -> rusqlite::Result<Source> {
         failures: row.get(13)?,
         retry_at: row.get::<_, Option<i64>>(14)?.map(at),
         error: row.get(15)?,
+        requested_at: row.get::<_, Option<i64>>(16)?.map(at),
     })
 }
 
@@ -432,7 +444,7 @@ fn of_decimal(seconds: Option<f64>) -> SourceInterval {
 }
 
 const SOURCES: &str = "SELECT id, name, kind, url, listed_url, lead, enabled, scraping, auto_scrape,
-    min_scrape_interval, config_json, cursor_json, added_us, failures, retry_us, error FROM sources";
+    min_scrape_interval, config_json, cursor_json, added_us, failures, retry_us, error, requested_us FROM sources";
 /// For how long scrapes of a source are kept.
 const SCRAPES_KEPT: Span = Span::from_hours(90 * 24);
 /// How many fetches of a source are kept.

@@ -11,7 +11,7 @@ use super::{Sqlite, at, us};
 use crate::domains::HolderId;
 use crate::wiki::{
     Batch, BatchChanges, CompletedPages, Compression, Content, ContentTally, FileTally, Hidden, ListedFile,
-    NamespaceTally, Revision, Slot, Wiki, WikiClaim, WikiId, WikiPage, WikiStore, WikiTenure,
+    ListedWiki, NamespaceTally, Revision, Slot, Wiki, WikiClaim, WikiId, WikiPage, WikiStore, WikiTenure,
 };
 use crate::{Reply, StoreError};
 
@@ -23,6 +23,11 @@ impl WikiStore for Sqlite {
 
     fn find_wiki(&self, api: String) -> Reply<'_, Option<Wiki>> {
         self.read(move |tx| tx.find_wiki(&api))
+    }
+
+    fn list_wikis(&self) -> Reply<'_, Vec<ListedWiki>> {
+        let liveness = self.liveness.clone();
+        self.read(move |tx| tx.list_wikis(&liveness))
     }
 
     fn keep_wiki(&self, tenure: WikiTenure, batch: Batch) -> Reply<'_, BatchChanges> {
@@ -120,15 +125,21 @@ impl Tx<'_> {
 
     pub(super) fn find_wiki(&self, api: &str) -> rusqlite::Result<Option<Wiki>> {
         let sql = "SELECT id, api, site, progress FROM wikis WHERE api = ?1";
-        let wiki = |row: &Row<'_>| {
-            Ok(Wiki {
-                id: WikiId(row.get(0)?),
-                api: row.get(1)?,
-                site: json(row, 2)?,
-                progress: json(row, 3)?,
-            })
-        };
-        self.sql.prepare_cached(sql)?.query_row([api], wiki).optional()
+        self.sql.prepare_cached(sql)?.query_row([api], wiki_of).optional()
+    }
+
+    fn list_wikis(&self, liveness: &Liveness) -> rusqlite::Result<Vec<ListedWiki>> {
+        let sql =
+            "SELECT id, api, site, progress, contents, bytes, packed_bytes, holder FROM wikis ORDER BY id";
+        self.readable("wikis", sql, [], |row| {
+            let count = |nth| row.get::<_, i64>(nth).map(|count| count.max(0) as u64);
+            let content = ContentTally { pieces: count(4)?, bytes: count(5)?, packed: count(6)? };
+            let worked_on = match row.get::<_, Option<i64>>(7)? {
+                Some(holder) => self.seems_alive(liveness, holder)?,
+                None => false,
+            };
+            Ok(ListedWiki { wiki: wiki_of(row)?, content, worked_on })
+        })
     }
 
     pub(super) fn keep_wiki(&self, wiki: WikiId, batch: &Batch) -> rusqlite::Result<BatchChanges> {
@@ -436,6 +447,11 @@ impl Tx<'_> {
         };
         Ok((namespaces, self.sql.query_row(sql, [wiki.0], content)?))
     }
+}
+
+fn wiki_of(row: &Row<'_>) -> rusqlite::Result<Wiki> {
+    let (site, progress) = (json(row, 2)?, json(row, 3)?);
+    Ok(Wiki { id: WikiId(row.get(0)?), api: row.get(1)?, site, progress })
 }
 
 fn page_of(row: &Row<'_>) -> rusqlite::Result<WikiPage> {

@@ -69,6 +69,75 @@ CREATE TABLE look (
     seen_us bigint
 ) WITH (fillfactor = 50);
 
+-- How each domain is doing, as its holder reported it a while ago; lists are sorted by it.
+CREATE TABLE domain_activity (
+    domain_id bigint PRIMARY KEY,
+    -- Null if only its tasks were counted.
+    reported_us bigint,
+    delay_ms bigint NOT NULL DEFAULT 0,
+    learned_ms bigint NOT NULL DEFAULT 0,
+    -- 0 means never.
+    held_until_us bigint NOT NULL DEFAULT 0,
+    bound_by text,
+    success_streak bigint NOT NULL DEFAULT 0,
+    error_streak bigint NOT NULL DEFAULT 0,
+    last_us bigint NOT NULL DEFAULT 0,
+    last_outcome text,
+    last_status bigint,
+    waiting bigint NOT NULL DEFAULT 0
+) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05);
+CREATE INDEX domain_activity_delay ON domain_activity (delay_ms, domain_id);
+CREATE INDEX domain_activity_learned ON domain_activity (learned_ms, domain_id);
+CREATE INDEX domain_activity_held ON domain_activity (held_until_us, domain_id);
+CREATE INDEX domain_activity_last ON domain_activity (last_us, domain_id);
+CREATE INDEX domain_activity_waiting ON domain_activity (waiting, domain_id);
+
+-- What happened on each domain during the last day, packed.
+CREATE TABLE domain_history (
+    domain_id bigint PRIMARY KEY,
+    until_us bigint NOT NULL,
+    samples bytea NOT NULL
+) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05);
+-- It has no structure that could be compressed.
+ALTER TABLE domain_history ALTER samples SET STORAGE EXTERNAL;
+
+-- No foreign keys: they would lock the rows of domains.
+CREATE FUNCTION activity_follows_domain() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    DELETE FROM domain_activity WHERE domain_id IN (SELECT id FROM gone);
+    DELETE FROM domain_history WHERE domain_id IN (SELECT id FROM gone);
+    RETURN NULL;
+END $$;
+CREATE TRIGGER activity_follows_domain AFTER DELETE ON domain REFERENCING OLD TABLE AS gone
+    FOR EACH STATEMENT EXECUTE FUNCTION activity_follows_domain();
+
+-- The outcomes of all requests, in intervals of ten seconds.
+CREATE TABLE ten_seconds (
+    from_us bigint PRIMARY KEY,
+    success bigint NOT NULL,
+    answered bigint NOT NULL,
+    rate_limited bigint NOT NULL,
+    blocked bigint NOT NULL,
+    unavailable bigint NOT NULL,
+    server_error bigint NOT NULL,
+    timeout bigint NOT NULL,
+    network_error bigint NOT NULL,
+    retries bigint NOT NULL,
+    bytes bigint NOT NULL
+) WITH (fillfactor = 50);
+
+-- Who changed what.
+CREATE TABLE audit_entry (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    at_us bigint NOT NULL,
+    who text NOT NULL,
+    role text NOT NULL,
+    action text NOT NULL,
+    target text NOT NULL,
+    impact text NOT NULL,
+    result text NOT NULL
+);
+
 CREATE TABLE permit (
     domain_id bigint NOT NULL,
     id bigint NOT NULL,
@@ -100,6 +169,7 @@ CREATE TABLE job (
     -- The end after which old rows were deleted.
     pruned_us bigint
 ) WITH (fillfactor = 50, autovacuum_vacuum_threshold = 200, autovacuum_vacuum_scale_factor = 0);
+CREATE INDEX job_state ON job (state);
 
 -- Who reads a list into a job.
 CREATE TABLE filler (
@@ -186,6 +256,12 @@ CREATE INDEX task_of_job ON task (job_id, id);
 CREATE INDEX task_waiting ON task (lane_id, ready_us, id) WHERE state = 'waiting';
 CREATE INDEX task_trouble ON task (job_id, state, settled_us) WHERE state IN ('failed', 'skipped');
 
+-- What failed tasks have in common: the status of the last response, or else the outcome of the last attempt.
+CREATE FUNCTION reason_of(status bigint, outcome text) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT coalesce(status::text, outcome, '') COLLATE "C"
+$$;
+CREATE INDEX task_failed ON task (job_id, reason_of(status, last_outcome), settled_us) WHERE state = 'failed';
+
 -- Requests beyond the only one that most tasks need, which is in the task's own row.
 CREATE TABLE logged_attempt (
     task_id bigint NOT NULL,
@@ -231,7 +307,9 @@ CREATE TABLE source (
     error text,
     -- Who fetches it, and which claim that is.
     asked_by bigint,
-    epoch bigint NOT NULL DEFAULT 0
+    epoch bigint NOT NULL DEFAULT 0,
+    -- Somebody asked to fetch it as soon as possible.
+    requested_us bigint
 );
 CREATE UNIQUE INDEX source_url ON source (hash_of(url));
 
@@ -462,12 +540,19 @@ $$;
 
 -- What people query: the tables of the SQLite store, with their names and columns. Times are columns that end with `_at`.
 
+CREATE VIEW activity AS
+    SELECT domain_id, time_at(reported_us) AS reported_at, delay_ms, learned_ms,
+        time_at(nullif(held_until_us, 0)) AS held_until_at, bound_by, success_streak, error_streak,
+        time_at(nullif(last_us, 0)) AS last_at, last_outcome, last_status, waiting FROM domain_activity;
+
 CREATE VIEW attempts AS
     SELECT task_id, time_at(started_us) AS started_at, took_us, outcome, status FROM logged_attempt
     UNION ALL
     SELECT id, time_at(last_us), last_took_us, last_outcome, status FROM task
     WHERE requests = 1 AND last_us IS NOT NULL AND NOT EXISTS (
         SELECT 1 FROM logged_attempt WHERE task_id = task.id AND started_us = task.last_us);
+
+CREATE VIEW audit AS SELECT id, time_at(at_us) AS at, who, role, action, target, impact, result FROM audit_entry;
 
 CREATE VIEW counts AS SELECT name, value FROM count;
 
@@ -483,6 +568,8 @@ CREATE VIEW fetch_runs AS
         time_at(until_us) AS until_at FROM fetch_run;
 
 CREATE VIEW fillers AS SELECT job_id, holder FROM filler;
+
+CREATE VIEW history AS SELECT domain_id, time_at(until_us) AS until_at, samples FROM domain_history;
 
 CREATE VIEW holders AS
     SELECT id, name, machine, time_at(since_us) AS since_at, time_at(until_us) AS until_at, time_at(died_us) AS died_at,
@@ -520,7 +607,8 @@ CREATE VIEW sharers AS SELECT task_id, item_id FROM sharer;
 
 CREATE VIEW sources AS
     SELECT id, name, kind, url, listed_url, lead, enabled, scraping, auto_scrape, min_scrape_interval, config_json,
-        cursor_json, time_at(added_us) AS added_at, failures, time_at(retry_us) AS retry_at, error, asked_by, epoch
+        cursor_json, time_at(added_us) AS added_at, failures, time_at(retry_us) AS retry_at, error, asked_by, epoch,
+        time_at(requested_us) AS requested_at
     FROM source;
 
 CREATE VIEW tasks AS
@@ -528,6 +616,10 @@ CREATE VIEW tasks AS
         at_url, status, bytes, error, time_at(settled_us) AS settled_at, item_id, source_id, forgiven, requests,
         time_at(last_us) AS last_at, last_took_us, last_outcome, time_at(fetched_us) AS fetched_at, final_url,
         content_type, sha256, file, etag, last_modified, method, body, headers, bodiless, changed FROM task;
+
+CREATE VIEW traffic AS
+    SELECT time_at(from_us) AS from_at, success, answered, rate_limited, blocked, unavailable, server_error, timeout,
+        network_error, retries, bytes FROM ten_seconds;
 
 CREATE VIEW wikis AS
     SELECT id, api, site, progress, holder, contents, bytes, packed_bytes, time_at(created_us) AS created_at, epoch
