@@ -215,14 +215,10 @@ fn lead(waits: &[Waiting], longest: &[HeldBack]) -> String {
     let Some(first) = waits.first() else {
         return "Nothing is waiting: every request that was asked for may be sent.".to_owned();
     };
-    let most = match waits.len() {
-        1 => "all of them because of",
-        _ => "most of them because of",
-    };
-    let who = origin_text(&first.origin);
     let until = longest.first().map(|held| format!(" The longest wait is for {}.", held.domain)).unwrap_or_default();
     let (sites, verb) = (counted(sites, "site", "sites"), if sites == 1 { "waits" } else { "wait" });
-    format!("{sites} {verb}, {most} {who}: {}.{until}", reason_text(&first.reason))
+    let most = if waits.len() == 1 { "The reason" } else { "The most frequent reason" };
+    format!("{sites} {verb}. {most}: {}.{until}", reason_text(&first.reason))
 }
 
 async fn processes(state: &ServingState) -> Result<Vec<Process>, Failure> {

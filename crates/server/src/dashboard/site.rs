@@ -141,11 +141,9 @@ fn lead(binding: Option<&Reason>) -> String {
         Some(reason) if reason.until == Timestamp::MAX => {
             "No request is sent until an operator resumes this site.".to_owned()
         }
-        Some(reason) => format!(
-            "The next request waits because of {}: {}.",
-            super::overview::origin_text(reason.origin().as_str()),
-            super::overview::reason_text(reason.limit.as_str())
-        ),
+        Some(reason) => {
+            format!("The next request waits: {}.", super::overview::reason_text(reason.limit.as_str()))
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use axum::response::Response;
 use comity::core::time::Timestamp;
 use comity::event::redacted_text;
 use comity::pipeline::{Plan, outlook};
-use comity::store::sources::{Changed, Source, SourceId};
+use comity::store::sources::{Source, SourceId};
 
 use super::confirm::{self, Question};
 use super::guard::{Action, Values, Viewer};
@@ -148,10 +148,8 @@ pub(super) async fn act(
     let doing = async {
         let state = service.state()?;
         match state.store.request_fetch(source.id, service.now()).await? {
-            Changed::Yes(_) => Ok(()),
-            Changed::Taken(_) | Changed::Missing => {
-                Err(Problem::new(Kind::NotFound, format!("there is no source {id}")))
-            }
+            true => Ok(()),
+            false => Err(Problem::new(Kind::NotFound, format!("there is no source {id}"))),
         }
     };
     deed.carry_out(&service, form.viewer.caller, doing).await?;

@@ -4,7 +4,7 @@ use askama::Template;
 use axum::extract::State;
 use axum::response::Response;
 use comity::event::redacted_text;
-use comity::store::wiki::Wiki;
+use comity::store::wiki::ListedWiki;
 use comity::wiki::Progress;
 
 use super::guard::Viewer;
@@ -51,14 +51,16 @@ pub(super) async fn page(State(service): State<Service>, viewer: Viewer) -> Resu
     show(&WikisPage { shell, rows, more })
 }
 
-async fn row(state: &ServingState, wiki: Wiki) -> Result<Row, Failure> {
+async fn row(state: &ServingState, listed: ListedWiki) -> Result<Row, Failure> {
+    let ListedWiki { wiki, worked_on, .. } = listed;
     let (namespaces, content) = state.store.tally_wiki(wiki.id).await?;
     let files = state.store.tally_files(wiki.id).await?;
     let progress = Progress::of(&wiki).unwrap_or_default();
     let sum = |of: fn(&comity::store::wiki::NamespaceTally) -> u64| namespaces.iter().map(of).sum::<u64>();
     let (pages, lacking) = (sum(|one| one.pages), sum(|one| one.lacking));
     let (word, class) = match (&progress.current_round, progress.complete.is_empty()) {
-        (Some(round), _) => (format!("under way: {}", round.step.doing()), "go"),
+        (Some(round), _) if worked_on => (format!("under way: {}", round.step.doing()), "go"),
+        (Some(_), _) => ("interrupted; run comity wiki archive again to resume".to_owned(), "wait"),
         (None, false) if files.kept < files.files => ("complete, but files are missing".to_owned(), "wait"),
         (None, false) => ("complete".to_owned(), ""),
         (None, true) => ("not started".to_owned(), "soft"),
