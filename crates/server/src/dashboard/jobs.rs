@@ -26,7 +26,6 @@ struct JobsPage {
 }
 
 struct Tab {
-    word: &'static str,
     text: &'static str,
     count: String,
     path: String,
@@ -71,7 +70,6 @@ pub(super) async fn page(
     let tally = server.store.tally_jobs().await?;
     let address = |word: &str| format!("/jobs?state={word}&like={}", encoded(&like));
     let tab = |(of, text): &(&'static str, &'static str)| Tab {
-        word: of,
         text,
         count: count(number(&tally, of)),
         path: address(of),

@@ -22,9 +22,10 @@ export const sleep = (ms) => new Promise((done) => setTimeout(done, ms));
 export const until = async (what, check, seconds = 60) => {
   const end = Date.now() + seconds * 1000;
   for (;;) {
-    const found = await check();
+    let problem = '';
+    const found = await Promise.resolve(check()).catch((error) => ((problem = `: ${error}`), false));
     if (found) return found;
-    if (Date.now() > end) throw new Error(`timed out: ${what}`);
+    if (Date.now() > end) throw new Error(`timed out: ${what}${problem}`);
     await sleep(100);
   }
 };
@@ -47,7 +48,7 @@ min_delay = "7s"
 
 [http]
 contact = "tests@example.org"
-allow_private = true
+allow_private = ["127.0.0.0/8"]
 
 ${more}`);
   }
@@ -82,6 +83,7 @@ ${more}`);
   async serve(...args) {
     const service = await this.start(['--json', '--log-level', 'warn', 'serve', '--listen', '127.0.0.1:0', ...args], { ready: true });
     service.url = service.first.listening;
+    if (!service.url) throw new Error(`comity serve: ${JSON.stringify(service.first)}`);
     return service;
   }
 
