@@ -54,7 +54,7 @@ pub struct Reason {
 }
 
 /// Where a constraint comes from. On a tie, the origin that is listed first here is reported.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Origin {
     /// The server's response headers.
     Server,

@@ -88,6 +88,11 @@ impl Ticket {
         self.lane
     }
 
+    /// From when on the waiter could go, as far as it is concerned.
+    pub fn ready_at(&self) -> Timestamp {
+        self.ready_at
+    }
+
     /// The number of the waiter among all that ever joined.
     pub(crate) fn arrival(&self) -> u64 {
         self.arrival

@@ -63,6 +63,8 @@ pub struct Answer {
     pub hints: PacingHints,
     /// Whether the host could be reached at all.
     pub reach: Reach,
+    /// The status of the response, if there was one and it is known. For people: nothing depends on it.
+    pub status: Option<u16>,
 }
 
 /// A word that isn't an outcome.
@@ -123,7 +125,12 @@ impl Outcome {
 impl Answer {
     /// The result of an attempt that got a response.
     pub fn of_status(status: u16, hints: PacingHints) -> Self {
-        Self { outcome: Outcome::of_status(status, &hints), hints, reach: Reach::Reached }
+        Self {
+            outcome: Outcome::of_status(status, &hints),
+            hints,
+            reach: Reach::Reached,
+            status: Some(status),
+        }
     }
 
     /// The result of an attempt that got no response.
@@ -140,7 +147,7 @@ impl Answer {
 
 impl From<Outcome> for Answer {
     fn from(outcome: Outcome) -> Self {
-        Self { outcome, hints: PacingHints::default(), reach: Reach::Reached }
+        Self { outcome, hints: PacingHints::default(), reach: Reach::Reached, status: None }
     }
 }
 

@@ -26,6 +26,26 @@ pub struct Status {
     pub held_back: Vec<HeldBack>,
     /// How many more domains hold the work back.
     pub more: usize,
+    /// What waits, by reason, the most first. Of very many domains, only some are looked at.
+    pub waits: Vec<WaitGroup>,
+    /// How many domains have a line. If it is more than those in `waits`, the rest was not looked at.
+    pub lines: usize,
+    /// How long the last heartbeat took, in milliseconds: how slow the store is. `None` without a store.
+    pub store_ms: Option<u64>,
+}
+
+/// Domains that wait for the same reason.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(default))]
+pub struct WaitGroup {
+    /// The limit that delays them, by its name in JSON.
+    pub reason: String,
+    /// Where it comes from, such as `server` or `rule`.
+    pub origin: String,
+    /// How many domains.
+    pub sites: u64,
+    /// Callers and tasks in line for them.
+    pub in_line: u64,
 }
 
 /// The progress of a piece of work.

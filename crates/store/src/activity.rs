@@ -10,7 +10,7 @@ use comity_core::outcome::Outcome;
 use comity_core::time::{Span, Timestamp};
 
 use crate::Reply;
-use crate::domains::{DomainKey, DomainRow, HolderId, Tenure};
+use crate::domains::{DomainKey, DomainRow, Tenure};
 
 /// What happened during an interval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,7 +64,7 @@ pub struct LastAnswer {
 /// What a holder reports about a domain.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DomainReport {
-    /// The right to report about it.
+    /// The tenure under which this was seen.
     pub tenure: Tenure,
     /// How it is doing.
     pub activity: DomainActivity,
@@ -178,14 +178,8 @@ pub struct ListedDomain {
 /// Storage of what happens on domains.
 pub trait ActivityStore {
     /// Reports what happened in this process since its last report: the results of all its requests, and how some domains
-    /// are doing. Domains that `holder` doesn't hold are skipped. Old history is deleted meanwhile.
-    fn report_activity(
-        &self,
-        holder: HolderId,
-        traffic: Traffic,
-        domains: Vec<DomainReport>,
-        now: Timestamp,
-    ) -> Reply<'_, ()>;
+    /// are doing. Of a domain that somebody else took meanwhile, only the samples count. Old history is deleted meanwhile.
+    fn report_activity(&self, traffic: Traffic, domains: Vec<DomainReport>, now: Timestamp) -> Reply<'_, ()>;
 
     /// Domains in pages, sorted and searched.
     fn page_domains(&self, query: DomainQuery) -> Reply<'_, DomainPage>;

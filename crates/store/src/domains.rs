@@ -11,7 +11,7 @@ use crate::Reply;
 pub struct HolderId(pub i64);
 
 /// The id of a domain.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DomainKey(pub i64);
 
 /// A holder's time with a domain, and the right to write to it. It ends when the holder dies or somebody else takes the

@@ -62,6 +62,7 @@ impl Merge {
                 }
             }
         }
+        config.labels = Arc::new(labels);
         faults.into_result().map(|()| config)
     }
 
@@ -105,9 +106,12 @@ impl Merge {
     }
 
     fn set_rule(&mut self, origin: &Origin, path: &str, row: Option<Pattern>, key: String, value: Value) {
+        let nested: Vec<String> = keys_below(&value, &key);
         let Some(read) = self.read(origin, path, &key, value) else { return };
         let table = row.as_ref().map_or("default".to_owned(), |row| format!("domains.\"{row}\""));
-        self.labels.insert(format!("{table}.{key}"), origin.label(&format!("{path}.{key}")));
+        for key in nested {
+            self.labels.insert(format!("{table}.{key}"), origin.label(&format!("{path}.{key}")));
+        }
         let fields = match row {
             Some(row) => self.domains.entry(row).or_default(),
             None => &mut self.config.default,
@@ -144,6 +148,15 @@ impl Merge {
         }
         None
     }
+}
+
+/// `key`, and the keys of the tables below it.
+fn keys_below(value: &Value, key: &str) -> Vec<String> {
+    let mut keys = vec![key.to_owned()];
+    for (name, value) in value.as_object().into_iter().flatten() {
+        keys.extend(keys_below(value, &format!("{key}.{name}")));
+    }
+    keys
 }
 
 fn report_request(faults: &mut Faults, origin: &Origin, path: &str, invalid: Vec<request::InvalidKey>) {

@@ -3,7 +3,7 @@
 //!
 //! Modules in reading order: `settings` (what can be set besides rules), `keys` (names, defaults and meanings),
 //! `file` with `lines` (its line numbers), `env` and `overrides` (where settings are read from), `layer` (the form they
-//! share), `merge` (combines the layers); `value`, `size`, `allow_private`, `token`, `request` and `secret` parse single values; `error` words the
+//! share), `merge` (combines the layers), `origins` (where the values of a rule come from); `value`, `size`, `allow_private`, `token`, `request` and `secret` parse single values; `error` words the
 //! problems; `markdown` renders the keys as a page of the documentation.
 //!
 //! What the settings of a rule mean is defined in [`comity_core::rule`]. Nothing here opens a store or a socket.
@@ -17,6 +17,7 @@ mod layer;
 mod lines;
 mod markdown;
 mod merge;
+mod origins;
 mod overrides;
 mod request;
 mod secret;
@@ -33,6 +34,7 @@ pub use env::environment;
 pub use error::{ConfigError, ConfigProblem};
 pub use file::read_file;
 pub use keys::{KEYS, Key};
+pub use origins::{FieldOrigin, FieldSource, Place, RuleOrigins};
 pub use overrides::Overrides;
 pub use secret::{StoreUrl, exposure_warning, has_password, without_password};
 pub use settings::{
@@ -42,6 +44,7 @@ pub use settings::{
 pub use size::Size;
 pub use token::{Role, Token};
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use comity_core::domain::Pattern;
@@ -49,6 +52,7 @@ use comity_core::rule::{Fields, LearningName, Profile, RuleTable};
 use comity_core::time::Span;
 
 use crate::request::RequestTable;
+use error::Label;
 
 /// The complete configuration, merged from all sources and checked.
 ///
@@ -91,6 +95,8 @@ pub struct Config {
     /// Whether the file contains a secret in plain text.
     pub has_secrets: bool,
     rules: Arc<RuleTable>,
+    /// Where the values of rules were written, by canonical path.
+    labels: Arc<BTreeMap<String, Label>>,
 }
 
 /// Where settings come from. Later fields override earlier ones.
@@ -171,6 +177,7 @@ impl Default for Config {
             request: Arc::default(),
             has_secrets: false,
             rules: Arc::default(),
+            labels: Arc::default(),
         }
     }
 }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use comity_core::outcome::Outcome;
 use comity_core::pace::Freshness;
 use comity_core::task::JobState;
+use comity_store::activity::Traffic;
 
 use super::{Event, TaskEvent};
 
@@ -150,6 +151,18 @@ impl CounterValues {
         });
         added.retain(|(_, count)| *count > 0);
         added
+    }
+
+    /// The traffic since `before`.
+    pub(crate) fn traffic_since(&self, before: &Self) -> Traffic {
+        let mut outcomes = self.outcomes;
+        outcomes.iter_mut().zip(before.outcomes).for_each(|(now, before)| *now = now.saturating_sub(before));
+        let retries = |values: &Self| values.retries.iter().sum::<u64>();
+        Traffic {
+            outcomes,
+            retries: retries(self).saturating_sub(retries(before)),
+            bytes: self.other("bytes").saturating_sub(before.other("bytes")),
+        }
     }
 
     /// The totals that processes added up in a store.

@@ -15,6 +15,7 @@ use comity_core::outcome::{Answer, Outcome};
 use comity_core::pace::{DecodeError, Pace, Recorded};
 use comity_core::task::JobState;
 use comity_core::time::{Span, Timestamp};
+use comity_store::activity::DomainReport;
 use comity_store::domains::LastHolderBuf;
 use comity_store::{Store, StoreError};
 
@@ -221,6 +222,8 @@ struct Listeners {
     counters: Counters,
     /// The counts that were already added to the store.
     flushed: tokio::sync::Mutex<CounterValues>,
+    /// The counts that were already reported as traffic.
+    reported: tokio::sync::Mutex<CounterValues>,
     more: RwLock<Vec<Arc<dyn Listener>>>,
 }
 
@@ -257,6 +260,23 @@ impl Events {
         }
         // Only now: counts that the store did not take are added with the next flush.
         *flushed = counted;
+        Ok(())
+    }
+
+    /// Reports the traffic since the last report, and how some domains are doing.
+    pub(crate) async fn report_activity(
+        &self,
+        store: &dyn Store,
+        domains: Vec<DomainReport>,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
+        let mut reported = self.0.reported.lock().await;
+        let counted = self.0.counters.values();
+        let traffic = counted.traffic_since(&reported);
+        if !traffic.is_empty() || !domains.is_empty() {
+            store.report_activity(traffic, domains, now).await?;
+        }
+        *reported = counted;
         Ok(())
     }
 

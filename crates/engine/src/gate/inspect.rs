@@ -18,6 +18,7 @@ use comity_store::{Store, StoreError};
 use serde_json::{Value, json};
 
 use super::Gate;
+use super::activity::RecentAttempt;
 use super::query::DomainStatus;
 use super::state::State;
 use crate::clock::Clock;
@@ -39,9 +40,11 @@ pub struct DomainView {
     /// The time of this view: when its holder published it, or now if nobody holds the domain. `None` if its holder did
     /// not publish it.
     pub as_of: Option<Timestamp>,
-    pace: Pace,
-    in_line: usize,
-    crawl_delay: Span,
+    pub(super) pace: Pace,
+    pub(super) in_line: usize,
+    pub(super) crawl_delay: Span,
+    /// Its latest attempts, oldest first, if its holder was asked for it.
+    pub(super) attempts: Vec<RecentAttempt>,
 }
 
 /// What a holder publishes about a domain.
@@ -52,13 +55,21 @@ pub(super) struct Published {
     pace: String,
     in_line: usize,
     crawl_delay_us: u64,
+    /// Only if somebody asked for it.
+    attempts: Vec<RecentAttempt>,
 }
 
 /// Older and newer versions on the same store read and write this too: keys may be added.
 impl Published {
     fn to_json(&self) -> Value {
-        let Self { domain, epoch, pace, in_line, crawl_delay_us } = self;
-        json!({ "domain": domain, "epoch": epoch, "pace": pace, "in_line": in_line, "crawl_delay_us": crawl_delay_us })
+        let Self { domain, epoch, pace, in_line, crawl_delay_us, attempts } = self;
+        let mut value = json!({
+            "domain": domain, "epoch": epoch, "pace": pace, "in_line": in_line, "crawl_delay_us": crawl_delay_us
+        });
+        if !attempts.is_empty() {
+            value["attempts"] = attempts.iter().map(attempt_to_json).collect();
+        }
+        value
     }
 
     fn of_json(value: &Value) -> Option<Self> {
@@ -68,6 +79,12 @@ impl Published {
             pace: value["pace"].as_str()?.to_owned(),
             in_line: value["in_line"].as_u64().and_then(|count| count.try_into().ok()).unwrap_or_default(),
             crawl_delay_us: value["crawl_delay_us"].as_u64().unwrap_or_default(),
+            attempts: value["attempts"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .filter_map(attempt_of_json)
+                .collect(),
         })
     }
 }
@@ -114,6 +131,25 @@ impl Inspector {
         Ok(seen.collect())
     }
 
+    /// Like [`Self::inspect_rows`], without waiting for holders: what nobody published has no time.
+    pub(super) async fn look_at_rows(&self, rows: Vec<DomainRow>) -> Result<Vec<DomainView>, StoreError> {
+        let held: Vec<Domain> = rows
+            .iter()
+            .filter(|row| row.holder.is_some())
+            .filter_map(|row| Domain::read_back(&row.domain).ok())
+            .collect();
+        let mut shown = HashMap::new();
+        if !held.is_empty() {
+            shown = self.answered(held).await?;
+            shown.extend(self.published().await?);
+        }
+        let seen = rows.into_iter().map(|row| {
+            let published = shown.remove(&row.domain).filter(|(published, _)| published.epoch == row.epoch);
+            self.seen(row, published)
+        });
+        Ok(seen.collect())
+    }
+
     /// Recently published domains with their spacing and remaining wait.
     pub(super) async fn slowest(&self) -> Result<Vec<(Domain, Span, Span)>, StoreError> {
         let now = self.clock.now();
@@ -150,14 +186,23 @@ impl Inspector {
         domains: Vec<Domain>,
     ) -> Result<HashMap<String, (Published, Timestamp)>, StoreError> {
         self.store.request_snapshots(domains.clone(), self.clock.now()).await?;
-        let mut shown = Vec::new();
+        let mut shown = HashMap::new();
         for _ in 0..VIEW_POLLS_MAX {
             tokio::time::sleep(VIEW_POLL).await;
-            shown = self.store.snapshots(domains.clone()).await?;
-            if shown.iter().all(Option::is_some) {
+            shown = self.answered(domains.clone()).await?;
+            if shown.len() == domains.len() {
                 break;
             }
         }
+        Ok(shown)
+    }
+
+    /// What holders answered when somebody asked for these domains.
+    async fn answered(
+        &self,
+        domains: Vec<Domain>,
+    ) -> Result<HashMap<String, (Published, Timestamp)>, StoreError> {
+        let shown = self.store.snapshots(domains.clone()).await?;
         let read = |(domain, shown): (Domain, Option<(Value, Timestamp)>)| {
             let (value, published_at) = shown?;
             Some((domain.as_str().to_owned(), (Published::of_json(&value)?, published_at)))
@@ -179,6 +224,7 @@ impl Inspector {
                 pace,
                 in_line: published.in_line,
                 crawl_delay,
+                attempts: published.attempts,
             };
         }
         let left = match &row.last_holder {
@@ -201,7 +247,7 @@ impl Inspector {
             pace.pause(Some(until));
         }
         let as_of = Some(now).filter(|_| row.holder.is_none());
-        DomainView { row, as_of, pace, in_line: 0, crawl_delay: Span::ZERO }
+        DomainView { row, as_of, pace, in_line: 0, crawl_delay: Span::ZERO, attempts: Vec::new() }
     }
 }
 
@@ -253,7 +299,7 @@ impl Gate {
         });
         state.surveys.published = survey;
         let ids = found.heaviest.into_iter().filter_map(|(domain, ())| state.dispatch.paces().find(&domain));
-        let sights = ids.filter_map(|id| self.published(&state, id));
+        let sights = ids.filter_map(|id| self.published(&state, id, Vec::new()));
         Value::Array(sights.map(|(_, value)| value).collect())
     }
 
@@ -261,12 +307,17 @@ impl Gate {
     pub(super) fn shows(&self, keys: &[DomainKey]) -> Vec<DomainSnapshot> {
         let state = self.lock();
         let ids = keys.iter().filter_map(|key| state.keys.get(key).copied());
-        ids.filter_map(|id| self.published(&state, id))
+        ids.filter_map(|id| self.published(&state, id, state.activities.recent(id)))
             .map(|(tenure, value)| DomainSnapshot { tenure, value })
             .collect()
     }
 
-    fn published(&self, state: &State, id: DomainId) -> Option<(comity_store::domains::Tenure, Value)> {
+    fn published(
+        &self,
+        state: &State,
+        id: DomainId,
+        attempts: Vec<RecentAttempt>,
+    ) -> Option<(comity_store::domains::Tenure, Value)> {
         let (held, pace) = (state.held.get(&id)?, state.dispatch.paces().pace(id)?);
         let crawl_delay = self.group_terms(state).terms(&held.domain).crawl_delay;
         let published = Published {
@@ -275,6 +326,7 @@ impl Gate {
             pace: hex(&pace.encode()),
             in_line: state.dispatch.waiting(id),
             crawl_delay_us: crawl_delay.as_micros(),
+            attempts,
         };
         Some((held.tenure, published.to_json()))
     }
@@ -309,6 +361,24 @@ impl DomainStatus {
             _ => now + self.wait,
         }
     }
+}
+
+/// An attempt as a list: times in microseconds, and what is not known as null.
+fn attempt_to_json(attempt: &RecentAttempt) -> Value {
+    let RecentAttempt { at, took, outcome, status, waited, delay } = attempt;
+    json!([at.as_micros(), took.as_micros(), outcome.as_str(), status, waited.as_micros(), delay.as_micros()])
+}
+
+fn attempt_of_json(value: &Value) -> Option<RecentAttempt> {
+    let span = |nth: usize| value[nth].as_u64().map(Span::from_micros);
+    Some(RecentAttempt {
+        at: Timestamp::from_micros(value[0].as_i64()?),
+        took: span(1)?,
+        outcome: value[2].as_str()?.parse().ok()?,
+        status: value[3].as_u64().and_then(|status| status.try_into().ok()),
+        waited: span(4)?,
+        delay: span(5)?,
+    })
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -10,14 +10,17 @@
 //! - `permit`: the right to send, returned automatically when dropped; `lease`: permits that leave the process
 //! - `query`: read access for people and metrics; `inspect`: the same for domains that are held elsewhere or not at all;
 //!   `survey`: which of many domains they are shown
+//! - `activity`: what happened lately, for people; `listing`: lists of domains, and their histories
 //! - `registration`: this process as one of several holders on a store; `takeover`: taking domains from the store;
 //!   `upkeep`: heartbeats and other background work; `outage`: while the store is unavailable
 //!
 //! The gate doesn't know what is fetched, or how.
 
+mod activity;
 mod block;
 mod inspect;
 mod lease;
+mod listing;
 mod outage;
 mod permit;
 mod query;
@@ -31,7 +34,7 @@ mod upkeep;
 use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicI64, AtomicU64};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 use std::task::{Context, Poll};
 
@@ -53,7 +56,9 @@ use crate::event::{Event, Events};
 use crate::lock;
 use crate::status::Work;
 
+pub use activity::RecentAttempt;
 pub use inspect::{DomainView, Inspector};
+pub use listing::{DomainSummaries, DomainSummary, Timeline, Trouble};
 pub use outage::RememberedPaces;
 pub use permit::Permit;
 pub(crate) use permit::Recall;
@@ -107,6 +112,10 @@ struct Inner {
     work: Mutex<(Option<Work>, Arc<[Backlog]>)>,
     /// How long old rows are kept, in microseconds; 0 means forever.
     keep: AtomicU64,
+    /// When domains were last listed, in microseconds: then their waiting tasks are counted.
+    listed_at: AtomicI64,
+    /// How long the last heartbeat took, in microseconds.
+    beat_took: AtomicU64,
     /// One lock per job in progress.
     job_locks: Mutex<HashMap<JobId, Weak<tokio::sync::Mutex<()>>>>,
 }
@@ -136,6 +145,8 @@ impl Gate {
             registration,
             work: Mutex::new((None, Arc::new([]))),
             keep: AtomicU64::new(0),
+            listed_at: AtomicI64::new(i64::MIN),
+            beat_took: AtomicU64::new(0),
             job_locks: Mutex::default(),
         });
         let weak = Arc::downgrade(&inner);
@@ -467,7 +478,7 @@ impl Inner {
     /// Follows up on a change of a domain: schedules saving and grants what may leave now.
     fn apply_change(self: &Arc<Self>, mut state: MutexGuard<'_, State>, domain: &Domain, save: SaveWhen) {
         if save != SaveWhen::Never {
-            state.touch(domain, save);
+            state.touch(domain, save, self.clock.now());
         }
         state::pump(self, state);
         if save == SaveWhen::Now

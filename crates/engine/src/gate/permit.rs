@@ -18,6 +18,7 @@ use comity_core::time::{Span, Timestamp};
 use tokio::sync::oneshot;
 use url::Url;
 
+use super::activity::Sent;
 use super::state::{self, SaveWhen, Waiter, Who};
 use super::{Gate, Inner, QueuedRequest};
 use crate::event::{Event, Streaks};
@@ -48,6 +49,8 @@ pub struct Permit {
     url: Option<Box<str>>,
     rule: Arc<Rule>,
     crawl_delay: Span,
+    /// Since when its request was ready to be sent.
+    ready_at: Timestamp,
     open: bool,
 }
 
@@ -71,6 +74,7 @@ impl Permit {
         ticket: Option<(Ticket, Owner)>,
         rule: Arc<Rule>,
         crawl_delay: Span,
+        ready_at: Timestamp,
     ) -> Self {
         let owner = ticket.map_or(Owner::NONE, |(_, owner)| owner);
         let ticket = ticket.map(|(ticket, _)| ticket);
@@ -90,6 +94,7 @@ impl Permit {
             url: None,
             rule,
             crawl_delay,
+            ready_at,
             open: true,
         }
     }
@@ -297,7 +302,16 @@ impl Permit {
             recorded.server_until = recorded.server_until.max(applied.server_until);
             recorded.retry_after = applied.retry_after;
         }
-        let streaks = state.dispatch.paces().pace(self.id).map(Streaks::of).unwrap_or_default();
+        let sent = Sent {
+            id: self.id,
+            started_at: self.permit.started_at(),
+            ready_at: self.ready_at,
+            spacing: self.permit.spacing(),
+        };
+        let pace = state.dispatch.paces().pace(self.id);
+        let streaks = pace.map(Streaks::of).unwrap_or_default();
+        let learned = pace.map(|pace| pace.learned().delay()).unwrap_or_default();
+        state.activities.note(&sent, answer, &recorded, learned, now);
         self.inner.after_record(state, &self.domain, self.url.as_deref(), answer, &recorded, streaks);
         if let Some(change) = recorded.delay.filter(|_| self.ticket.is_some()) {
             let baseline = self.terms().baseline();

@@ -1,8 +1,10 @@
 //! Read access to a gate for people, metrics and workers. No pace, line or permit is changed here.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
+use std::sync::atomic::Ordering;
 
-use comity_core::decision::{Limit, Reason};
+use comity_core::decision::{Limit, Origin, Reason};
 use comity_core::domain::Domain;
 use comity_core::intent::Intent;
 use comity_core::pace::{Pace, Terms};
@@ -17,7 +19,7 @@ use super::survey::{self, Survey};
 use super::{DomainView, Gate, GateError};
 use crate::event::Streaks;
 use crate::lock;
-use crate::status::{HeldBack, Status, Work};
+use crate::status::{HeldBack, Status, WaitGroup, Work};
 
 /// The current status of a domain.
 #[derive(Debug, Clone, PartialEq)]
@@ -225,9 +227,14 @@ impl Gate {
         let now = self.now();
         let away = self.0.store_unavailable(&state, now);
         let mut survey = std::mem::take(&mut state.surveys.held_back);
+        let waits: RefCell<HashMap<(&'static str, Origin), (u64, u64)>> = RefCell::default();
         let found = self.heaviest(&state, &mut survey, limit, |terms, pace, in_line| {
             let holds = || away.or_else(|| pace.peek(terms, Intent::Fetch, now));
             let reason = (in_line > 0).then(holds).flatten()?;
+            let mut waits = waits.borrow_mut();
+            let (sites, all_in_line) = waits.entry((reason.limit.as_str(), reason.origin())).or_default();
+            *sites += 1;
+            *all_in_line += in_line as u64;
             // Nobody knows when a response will arrive, but after it the spacing applies.
             let on_the_wire = matches!(reason.limit, Limit::InFlight { .. });
             let weight = if on_the_wire { pace.spacing(terms) } else { reason.weight() };
@@ -242,13 +249,25 @@ impl Gate {
         } else {
             state.dispatch.lines().saturating_sub(found.heaviest.len())
         };
+        let lines = state.dispatch.lines();
         drop(state);
+        let group = |((reason, origin), (sites, in_line)): ((&'static str, Origin), (u64, u64))| WaitGroup {
+            reason: reason.to_owned(),
+            origin: origin.as_str().to_owned(),
+            sites,
+            in_line,
+        };
+        let mut waits: Vec<WaitGroup> = waits.into_inner().into_iter().map(group).collect();
+        waits.sort_by(|a, b| (b.in_line, &a.reason).cmp(&(a.in_line, &b.reason)));
+        let beat_took = Span::from_micros(self.0.beat_took.load(Ordering::Relaxed));
+        let store_ms = self.0.registration.is_some().then(|| beat_took.as_millis_up());
         let shown = found.heaviest.into_iter().map(|(domain, (in_line, reason))| {
             let counted = backlog.iter().find(|one| one.domain == domain);
             let backlog = counted.map(|one| one.waiting.max(in_line as u64));
             HeldBack { backlog, ..HeldBack::new(&domain, in_line, &reason) }
         });
-        Status { work, domains, in_flight, in_line, held_back: shown.collect(), more }
+        let held_back = shown.collect();
+        Status { work, domains, in_flight, in_line, held_back, more, waits, lines, store_ms }
     }
 
     /// Finds the `limit` heaviest domains by `weigh`, heaviest first, with a survey.

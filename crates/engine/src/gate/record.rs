@@ -8,6 +8,7 @@ use comity_core::outcome::Answer;
 use comity_core::pace::{Pace, PermitRef, Recorded, Terms};
 use comity_core::time::Timestamp;
 
+use super::activity::Sent;
 use super::state::{SaveWhen, State};
 use super::{Gate, GateError, Inner};
 use crate::event::{Event, Streaks};
@@ -73,7 +74,12 @@ impl Gate {
         let now = self.now();
         let pace = state.dispatch.pace_mut(domain, now).ok_or(GateError::Closed)?;
         let recorded = record(pace, terms, now);
-        let streaks = Streaks::of(pace);
+        let (streaks, learned) = (Streaks::of(pace), pace.learned().delay());
+        let (started_at, spacing) = (pace.last_start().unwrap_or(now).min(now), pace.spacing(terms));
+        if let Some(id) = state.dispatch.paces().find(domain) {
+            let sent = Sent { id, started_at, ready_at: started_at, spacing };
+            state.activities.note(&sent, answer, &recorded, learned, now);
+        }
         self.0.after_record(state, domain, None, answer, &recorded, streaks);
         Ok(recorded)
     }

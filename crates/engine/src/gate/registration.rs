@@ -18,7 +18,7 @@ use tokio::sync::{Notify, RwLock, mpsc, watch};
 
 use super::state::{self, HeldDomain};
 use super::upkeep::{HEARTBEAT, MARGIN, RELEASED_AT_ONCE, upkeep};
-use super::{Gate, lease, takeover};
+use super::{Gate, lease, listing, takeover};
 use crate::clock::Clock;
 use crate::event::Events;
 use crate::lock;
@@ -280,6 +280,7 @@ impl Gate {
             CloseMode::HandOver => ReleaseMode::HandOver,
         };
         let settled = lease::settled(&self.0);
+        let reports = listing::take_reports(&self.0, REPORTED_AT_CLOSE, Timestamp::MAX);
         let left = {
             let mut state = self.lock();
             let crawl_delays = std::mem::take(&mut state.crawl_delays);
@@ -309,9 +310,16 @@ impl Gate {
         self.0.events.flush_counts(&*registration.store).await?;
         registration.forget_lent(settled).await?;
         registration.release(released, now, &self.0.clock).await?;
+        // For people only: the domains are given back, whether it succeeds or not.
+        if let Err(error) = self.0.events.report_activity(&*registration.store, reports, self.now()).await {
+            tracing::debug!(%error, "could not report what happened on sites");
+        }
         registration.store.deregister(registration.holder(), self.now()).await
     }
 }
+
+/// A process that stops reports on at most this many domains.
+const REPORTED_AT_CLOSE: usize = 5_000;
 
 /// Registers as a holder, and returns when its lease started. From here on the clock follows the store's time.
 pub(super) async fn register(

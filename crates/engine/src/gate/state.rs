@@ -15,6 +15,8 @@ use comity_core::time::{Span, Timestamp};
 use comity_store::domains::{DomainKey, Saved, Steering, Tenure};
 use tokio::sync::oneshot;
 
+use super::activity::Activities;
+use super::listing::Departed;
 use super::survey::Survey;
 use super::upkeep::IDLE;
 use super::{Inner, Permit};
@@ -125,6 +127,10 @@ pub(super) struct State {
     pub(super) has_store: bool,
     /// Above three quarters of this many held domains, unused ones are released sooner.
     pub(super) room: usize,
+    /// What happened lately, for people.
+    pub(super) activities: Activities,
+    /// Domains that are no longer held, with what was not reported about them.
+    pub(super) departed: Vec<Departed>,
     /// When the timer checks next.
     planned_at: Option<Timestamp>,
     serials: u64,
@@ -199,6 +205,8 @@ impl State {
             valid_until,
             confirmed: 0,
             has_store: valid_until != Timestamp::MAX,
+            activities: Activities::default(),
+            departed: Vec::new(),
             planned_at: None,
             serials: 0,
             generation: 0,
@@ -354,8 +362,11 @@ impl State {
     }
 
     /// Notes a change of a domain that must be saved.
-    pub(super) fn touch(&mut self, domain: &Domain, save: SaveWhen) {
+    pub(super) fn touch(&mut self, domain: &Domain, save: SaveWhen, now: Timestamp) {
         let Some(id) = self.dispatch.paces().find(domain) else { return };
+        if self.held.contains_key(&id) {
+            self.activities.touch(id, now);
+        }
         let Some(held) = self.held.get_mut(&id) else { return };
         held.changes += 1;
         self.unsaved.insert(id);
@@ -374,6 +385,10 @@ impl State {
         self.unsaved.remove(&id);
         self.wanted.remove(&id);
         self.lent.remove(&id);
+        if let Some(left) = self.activities.remove(id).filter(|_| self.departed.len() < DEPARTED_MAX) {
+            let (domain, tenure) = (held.domain.clone(), held.tenure);
+            self.departed.push(Departed { domain, tenure, pace: pace.clone(), left });
+        }
         Some((held, pace, waiters))
     }
 
@@ -383,6 +398,9 @@ impl State {
         Some(saved(held.tenure, pace))
     }
 }
+
+/// Of how many domains that are no longer held something is kept to be reported.
+const DEPARTED_MAX: usize = 10_000;
 
 /// What to save of a pace, under a tenure.
 pub(super) fn saved(tenure: Tenure, pace: &Pace) -> Saved {
@@ -417,7 +435,7 @@ pub(super) fn pump(inner: &Arc<Inner>, mut state: MutexGuard<'_, State>) {
                 let Some(domain) = domain else { continue };
                 let ticket = grant.ticket.lane().job.map(|_| grant.ticket);
                 let (rule, crawl_delay) = (grant.waiter.rule.clone(), grant.waiter.crawl_delay);
-                let owner = grant.waiter.owner;
+                let (owner, ready_at) = (grant.waiter.owner, grant.ticket.ready_at());
                 let permit = Permit::new(
                     inner.clone(),
                     grant.permit,
@@ -427,6 +445,7 @@ pub(super) fn pump(inner: &Arc<Inner>, mut state: MutexGuard<'_, State>) {
                     ticket.map(|ticket| (ticket, owner)),
                     rule,
                     crawl_delay,
+                    ready_at,
                 );
                 granted.push((grant.waiter, permit));
             }

@@ -12,7 +12,7 @@ use comity_store::{LEASE, StoreError};
 
 use super::registration::{Registration, register};
 use super::state::{self, HeldDomain, State};
-use super::{Gate, Inner, lease};
+use super::{Gate, Inner, lease, listing};
 use crate::event::Event;
 use crate::lock;
 use crate::retention::{More, Sweep, Swept};
@@ -24,6 +24,8 @@ pub(super) async fn upkeep(gate: Weak<Inner>) {
     let mut flushed_at = Timestamp::MIN;
     let mut swept_at = Timestamp::MIN;
     let mut checked_at = Timestamp::MIN;
+    let mut reported_at = Timestamp::MIN;
+    let mut waiting = WaitingCount::default();
     let mut prune_at: Option<Timestamp> = None;
     let mut retention = Retention::default();
     let mut version = -1;
@@ -53,6 +55,12 @@ pub(super) async fn upkeep(gate: Weak<Inner>) {
                 registration.forget_lent(lease::settled(&inner)).await?;
                 inner.events.flush_counts(&*registration.store).await?;
             }
+            if now.since(reported_at) >= REPORT {
+                reported_at = now;
+                let reports = listing::take_reports(&inner, REPORTED_AT_ONCE, now);
+                inner.events.report_activity(&*registration.store, reports, now).await?;
+            }
+            waiting.step(&inner, registration, now).await?;
             // Not right after the start: most commands are done by then.
             if now >= *prune_at.get_or_insert(now + PRUNE_FIRST) {
                 let more = registration.store.prune_robots(now - ROBOTS_KEPT, PRUNE_AT_ONCE).await?;
@@ -102,7 +110,11 @@ async fn heartbeat(inner: &Arc<Inner>, registration: &Registration) -> Result<()
     // Read before asking the store, so that our lease never ends later than the store thinks, however long it takes.
     let (now, turns) = (inner.clock.now(), registration.availability.turns());
     match registration.store.beat(registration.holder(), now).await {
-        Ok(()) => inner.events.emit(&Event::Heartbeat { took: inner.clock.now().since(now) }),
+        Ok(()) => {
+            let took = inner.clock.now().since(now);
+            inner.beat_took.store(took.as_micros(), Ordering::Relaxed);
+            inner.events.emit(&Event::Heartbeat { took });
+        }
         // The gate was closed in the meantime.
         Err(StoreError::Lost) if inner.lock().is_closed() => return Ok(()),
         Err(StoreError::Lost) => register_again(inner, registration, now).await?,
@@ -322,6 +334,33 @@ async fn hand_over(
     Ok(())
 }
 
+/// Counts the tasks that wait for each domain, a part at a time, while somebody looks at lists that are sorted by it.
+#[derive(Default)]
+struct WaitingCount {
+    after: DomainKey,
+    /// When the next part is due.
+    next_at: Option<Timestamp>,
+}
+
+impl WaitingCount {
+    async fn step(
+        &mut self,
+        inner: &Inner,
+        registration: &Registration,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
+        let listed_at = Timestamp::from_micros(inner.listed_at.load(Ordering::Relaxed));
+        let is_due = self.next_at.is_none_or(|next_at| next_at <= now || next_at.since(now) > COUNT_AGAIN);
+        if now.since(listed_at) > LOOKED_FOR || listed_at == Timestamp::MIN || !is_due {
+            return Ok(());
+        }
+        let next = registration.store.count_waiting(self.after, COUNTED_AT_ONCE).await?;
+        self.after = next.unwrap_or_default();
+        self.next_at = Some(now + if next.is_some() { COUNT_MORE } else { COUNT_AGAIN });
+        Ok(())
+    }
+}
+
 /// The current sweep over old rows, and what it has deleted so far.
 #[derive(Default)]
 struct Retention {
@@ -355,6 +394,18 @@ impl Retention {
 pub(super) const HEARTBEAT: Span = Span::from_secs(2);
 /// A holder sends nothing in this last part of its lease.
 pub(super) const MARGIN: Span = Span::from_secs(2);
+/// How often what happened is reported.
+const REPORT: Span = Span::from_secs(5);
+/// About how many domains at once, so that nobody waits long for the store.
+const REPORTED_AT_ONCE: usize = 1_000;
+/// Waiting tasks are counted for this long after somebody looked.
+const LOOKED_FOR: Span = Span::from_mins(1);
+/// The waiting tasks of this many domains are counted at once.
+const COUNTED_AT_ONCE: u32 = 500;
+/// The pause before the next part of them.
+const COUNT_MORE: Span = Span::from_millis(200);
+/// The pause before all are counted again.
+const COUNT_AGAIN: Span = Span::from_secs(15);
 /// When to look for old rows for the first time.
 const PRUNE_FIRST: Span = Span::from_mins(1);
 /// How often to look for old rows.

@@ -51,7 +51,7 @@ use crate::transport::Transport;
 pub use continuous::DEFAULT_CADENCE;
 pub use enqueue::{EnqueueCounts, LimitReached, ManualEnqueue};
 pub use names::{is_generic, name_of};
-pub use plan::{Cadences, Plan, cadence, next_at, plan};
+pub use plan::{Cadences, Outlook, Plan, cadence, next_at, outlook, plan};
 
 use fetch::Fetched;
 

@@ -65,7 +65,9 @@ pub fn plan(source: &Source, window: RunWindow, cadences: Cadences, now: Timesta
     };
     let mut warning = None;
     match window.due(cadence, last_fetch) {
-        Due::NotDue { due_at } if cadences == Cadences::Respected => return Plan::NotDue { due_at },
+        Due::NotDue { due_at } if cadences == Cadences::Respected && source.requested_at.is_none() => {
+            return Plan::NotDue { due_at };
+        }
         Due::DueDespiteFuture { last_fetch_at } => {
             warning = Some(format!(
                 "last_fetch_at is {last_fetch_at}, which is in the future; a clock must have been wrong"
@@ -97,10 +99,41 @@ pub fn next_at(source: &Source, default_cadence: Span, now: Timestamp) -> Option
     // A last fetch in the future is a mistake, so the source is due.
     let last_fetch = last_fetch_at(&cursor).ok().flatten().filter(|last_fetch| *last_fetch <= now);
     let every = cadence(source).ok().flatten().map_or(default_cadence, Cadence::every);
+    let last_fetch = last_fetch.filter(|_| source.requested_at.is_none());
     let due_at = last_fetch.map_or(Timestamp::MIN, |last_fetch| last_fetch + every);
     let held = [source.retry_at, Cursor::of(source).not_before().map(|(until, _)| until)];
     let held = held.into_iter().flatten().filter(|until| until.since(now) <= HELD_MAX);
     Some(held.fold(due_at, Timestamp::max))
+}
+
+/// When a source was and will be fetched, and what a run would do about it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Outlook {
+    /// Its cadence; `None` if it has none, or an invalid one.
+    pub cadence: Option<Span>,
+    /// When it was last fetched.
+    pub last_fetch_at: Option<Timestamp>,
+    /// When it is to be fetched next; `None` if it is disabled.
+    pub next_at: Option<Timestamp>,
+    /// What a run that starts now would do.
+    pub plan: Plan,
+}
+
+/// What is to be said about a source at `now`, without doing a run. `default_cadence` is for sources without a cadence, as
+/// when watching.
+pub fn outlook(source: &Source, default_cadence: Span, now: Timestamp) -> Outlook {
+    let cursor = object("cursor_json", &source.cursor_json).unwrap_or_default();
+    let cadences = Cadences::Respected;
+    let plan = match RunWindow::ending(now, now) {
+        Ok(window) => plan(source, window, cadences, now),
+        Err(error) => Plan::Invalid { error: error.to_string() },
+    };
+    Outlook {
+        cadence: cadence(source).ok().flatten().map(Cadence::every),
+        last_fetch_at: last_fetch_at(&cursor).ok().flatten(),
+        next_at: next_at(source, default_cadence, now).map(|next_at| next_at.max(now)),
+        plan,
+    }
 }
 
 /// The cadence of a source, if it has one.
@@ -149,6 +182,7 @@ mod tests {
             failures: 0,
             retry_at: None,
             error: None,
+            requested_at: None,
         }
     }
 

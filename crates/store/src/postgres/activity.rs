@@ -22,19 +22,13 @@ use crate::activity::{
     FOUND_MAX, Found, LastAnswer, ListedDomain, SORTED_MAX, Sample, TRAFFIC_INTERVAL, TRAFFIC_KEPT, Traffic,
     TrafficPoint, sort_found,
 };
-use crate::domains::{DomainKey, HolderId};
+use crate::domains::DomainKey;
 use crate::history::History;
 
 impl ActivityStore for Postgres {
-    fn report_activity(
-        &self,
-        holder: HolderId,
-        traffic: Traffic,
-        domains: Vec<DomainReport>,
-        now: Timestamp,
-    ) -> Reply<'_, ()> {
+    fn report_activity(&self, traffic: Traffic, domains: Vec<DomainReport>, now: Timestamp) -> Reply<'_, ()> {
         self.write(move |tx| {
-            tx.report_domains(holder, &domains, now)?;
+            tx.report_domains(&domains, now)?;
             tx.add_traffic(&traffic, now)
         })
     }
@@ -95,47 +89,45 @@ impl Tx<'_> {
         Ok(())
     }
 
-    fn report_domains(&mut self, holder: HolderId, domains: &[DomainReport], now: Timestamp) -> Result<()> {
-        if domains.is_empty() || self.may_have_lost(holder) {
+    fn report_domains(&mut self, domains: &[DomainReport], now: Timestamp) -> Result<()> {
+        if domains.is_empty() {
             return Ok(());
         }
         let keys: Vec<i64> = domains.iter().map(|report| report.tenure.key.0).collect();
-        let sql = "SELECT domain.id, domain.epoch FROM domain JOIN holder ON holder.id = domain.holder
-            WHERE domain.id = ANY($1) AND domain.holder = $2 AND holder.died_us IS NULL";
-        let held: HashMap<i64, i64> =
-            self.rows(sql, &[&keys, &holder.0])?.iter().map(|row| (row.get(0), row.get(1))).collect();
+        // A domain that is being deleted has no history, and one that is not locked here might be.
+        let sql = "SELECT id, epoch FROM domain WHERE id = ANY($1) ORDER BY id FOR KEY SHARE SKIP LOCKED";
+        let epochs: HashMap<i64, i64> =
+            self.rows(sql, &[&keys])?.iter().map(|row| (row.get(0), row.get(1))).collect();
         // Of several for one domain, the last one counts; their samples are added up.
-        let mut reports: BTreeMap<i64, (&DomainActivity, Vec<Sample>)> = BTreeMap::new();
+        let (mut activities, mut histories) = (BTreeMap::new(), BTreeMap::<i64, Vec<Sample>>::new());
         for DomainReport { tenure, activity, samples } in domains {
-            if held.get(&tenure.key.0) == Some(&tenure.epoch) {
-                let (last, all) = reports.entry(tenure.key.0).or_insert_with(|| (activity, Vec::new()));
-                *last = activity;
-                all.extend_from_slice(samples);
+            let Some(epoch) = epochs.get(&tenure.key.0) else { continue };
+            if *epoch == tenure.epoch {
+                activities.insert(tenure.key.0, activity);
+            }
+            if !samples.is_empty() {
+                histories.entry(tenure.key.0).or_default().extend_from_slice(samples);
             }
         }
-        if reports.is_empty() {
-            return Ok(());
-        }
-        self.write_activity(&reports, now)?;
-        self.write_history(&reports, now)
+        self.write_activity(&activities, now)?;
+        self.add_samples(&histories, now)
     }
 
-    fn write_activity(
-        &mut self,
-        reports: &BTreeMap<i64, (&DomainActivity, Vec<Sample>)>,
-        now: Timestamp,
-    ) -> Result<()> {
+    fn write_activity(&mut self, activities: &BTreeMap<i64, &DomainActivity>, now: Timestamp) -> Result<()> {
+        if activities.is_empty() {
+            return Ok(());
+        }
         let column = |of: &dyn Fn(&DomainActivity) -> i64| -> Vec<i64> {
-            reports.values().map(|(activity, _)| of(activity)).collect()
+            activities.values().map(|activity| of(activity)).collect()
         };
-        let ids: Vec<i64> = reports.keys().copied().collect();
+        let ids: Vec<i64> = activities.keys().copied().collect();
         let delays = column(&|one| one.delay.as_millis_up() as i64);
         let learned = column(&|one| one.learned.as_millis_up() as i64);
         let held = column(&|one| one.held_until.map_or(0, us));
         let successes = column(&|one| i64::from(one.success_streak));
         let errors = column(&|one| i64::from(one.error_streak));
         let last = column(&|one| one.last.map_or(0, |last| us(last.at)));
-        let activities = || reports.values().map(|(activity, _)| *activity);
+        let activities = || activities.values().copied();
         let bound_by: Vec<_> = activities().map(|one| opt_text(one.limit.as_deref())).collect();
         let bound_by: Vec<Option<&str>> = bound_by.iter().map(Option::as_deref).collect();
         let outcomes: Vec<Option<&str>> =
@@ -164,13 +156,8 @@ impl Tx<'_> {
         .map(|_| ())
     }
 
-    fn write_history(
-        &mut self,
-        reports: &BTreeMap<i64, (&DomainActivity, Vec<Sample>)>,
-        now: Timestamp,
-    ) -> Result<()> {
-        let with_samples = || reports.iter().filter(|(_, (_, samples))| !samples.is_empty());
-        let ids: Vec<i64> = with_samples().map(|(id, _)| *id).collect();
+    fn add_samples(&mut self, histories: &BTreeMap<i64, Vec<Sample>>, now: Timestamp) -> Result<()> {
+        let ids: Vec<i64> = histories.keys().copied().collect();
         if ids.is_empty() {
             return Ok(());
         }
@@ -178,7 +165,7 @@ impl Tx<'_> {
             ORDER BY domain_id FOR NO KEY UPDATE";
         let known = by_key(self.rows(sql, &[&ids])?);
         let (mut until, mut bytes) = (Vec::new(), Vec::new());
-        for (id, (_, samples)) in with_samples() {
+        for (id, samples) in histories {
             let mut history = known.get(id).map(|row| History::decode(row.get(1))).unwrap_or_default();
             history.add(samples, now);
             until.push(history.until().map_or(0, us));

@@ -15,20 +15,14 @@ use crate::activity::{
     FOUND_MAX, Found, LastAnswer, ListedDomain, SORTED_MAX, Sample, TRAFFIC_INTERVAL, TRAFFIC_KEPT, Traffic,
     TrafficPoint, sort_found,
 };
-use crate::domains::{DomainKey, HolderId};
+use crate::domains::DomainKey;
 use crate::history::History;
 
 impl ActivityStore for Sqlite {
-    fn report_activity(
-        &self,
-        holder: HolderId,
-        traffic: Traffic,
-        domains: Vec<DomainReport>,
-        now: Timestamp,
-    ) -> Reply<'_, ()> {
+    fn report_activity(&self, traffic: Traffic, domains: Vec<DomainReport>, now: Timestamp) -> Reply<'_, ()> {
         self.writer.run(move |tx| {
             tx.add_traffic(&traffic, now)?;
-            domains.iter().try_for_each(|report| tx.report_domain(holder, report, now))
+            domains.iter().try_for_each(|report| tx.report_domain(report, now))
         })
     }
 
@@ -86,11 +80,24 @@ impl Tx<'_> {
         Ok(())
     }
 
-    fn report_domain(&self, holder: HolderId, report: &DomainReport, now: Timestamp) -> rusqlite::Result<()> {
+    fn report_domain(&self, report: &DomainReport, now: Timestamp) -> rusqlite::Result<()> {
         let DomainReport { tenure, activity, samples } = report;
-        if !self.holds(holder, *tenure)? {
-            return Ok(());
+        let sql = "SELECT epoch FROM domains WHERE id = ?1";
+        let epoch: Option<i64> =
+            self.sql.prepare_cached(sql)?.query_row([tenure.key.0], |row| row.get(0)).optional()?;
+        let Some(epoch) = epoch else { return Ok(()) };
+        if epoch == tenure.epoch {
+            self.write_activity(tenure.key, activity, now)?;
         }
+        self.add_samples(tenure.key, samples, now)
+    }
+
+    fn write_activity(
+        &self,
+        key: DomainKey,
+        activity: &DomainActivity,
+        now: Timestamp,
+    ) -> rusqlite::Result<()> {
         let sql = "INSERT INTO activity (domain_id, reported_us, delay_ms, learned_ms, held_until_us, bound_by,
                 success_streak, error_streak, last_us, last_outcome, last_status)
             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)
@@ -98,7 +105,7 @@ impl Tx<'_> {
                 bound_by = ?6, success_streak = ?7, error_streak = ?8, last_us = iif(?9 > 0, ?9, last_us),
                 last_outcome = iif(?9 > 0, ?10, last_outcome), last_status = iif(?9 > 0, ?11, last_status)";
         self.sql.prepare_cached(sql)?.execute(params![
-            tenure.key.0,
+            key.0,
             us(now),
             activity.delay.as_millis_up() as i64,
             activity.learned.as_millis_up() as i64,
@@ -110,18 +117,22 @@ impl Tx<'_> {
             activity.last.map(|last| last.outcome.as_str()),
             activity.last.and_then(|last| last.status),
         ])?;
+        Ok(())
+    }
+
+    fn add_samples(&self, key: DomainKey, samples: &[Sample], now: Timestamp) -> rusqlite::Result<()> {
         if samples.is_empty() {
             return Ok(());
         }
         let sql = "SELECT samples FROM history WHERE domain_id = ?1";
         let known: Option<Vec<u8>> =
-            self.sql.prepare_cached(sql)?.query_row([tenure.key.0], |row| row.get(0)).optional()?;
+            self.sql.prepare_cached(sql)?.query_row([key.0], |row| row.get(0)).optional()?;
         let mut history = known.map(|bytes| History::decode(&bytes)).unwrap_or_default();
         history.add(samples, now);
         let sql = "INSERT INTO history (domain_id, until_us, samples) VALUES (?1, ?2, ?3)
             ON CONFLICT (domain_id) DO UPDATE SET until_us = ?2, samples = ?3";
         let until = history.until().map_or(0, us);
-        self.sql.prepare_cached(sql)?.execute(params![tenure.key.0, until, history.encode()])?;
+        self.sql.prepare_cached(sql)?.execute(params![key.0, until, history.encode()])?;
         Ok(())
     }
 
