@@ -137,8 +137,8 @@ fn waits(processes: &[Process]) -> Vec<Waiting> {
     let mut groups: BTreeMap<(String, String), (u64, u64)> = BTreeMap::new();
     for group in processes.iter().filter_map(|one| one.status.as_ref()).flat_map(|status| &status.waits) {
         let sum = groups.entry((group.reason.clone(), group.origin.clone())).or_default();
-        sum.0 += group.sites as u64;
-        sum.1 += group.in_line as u64;
+        sum.0 += group.sites;
+        sum.1 += group.in_line;
     }
     let of = groups.values().map(|(sites, _)| sites).sum();
     let group = |((reason, origin), (sites, urls))| Waiting { reason, origin, sites, urls, of };
@@ -264,7 +264,7 @@ async fn trouble(
             path: String::new(),
         });
     }
-    for site in state.gate.trouble(TROUBLE_MAX).await? {
+    for site in state.gate.trouble(TROUBLE_MAX as u32).await? {
         let why = match site.until.filter(|until| *until > now) {
             Some(until) => format!("{}; closed for {}", site.why, until.since(now).prose()),
             None => site.why,

@@ -54,8 +54,8 @@ impl RuleView {
             None => "no row of the configuration matches".to_owned(),
         };
         let field = |field: &FieldOrigin| FieldView {
-            key: field.key.to_string(),
-            value: field.value.to_string(),
+            key: field.key.clone(),
+            value: field.value.clone(),
             from: place(field),
             is_yours: matches!(
                 field.source,

@@ -5,7 +5,7 @@ use axum::extract::State;
 use axum::response::Response;
 use comity::core::time::Timestamp;
 use comity::event::redacted_text;
-use comity::pipeline::{Plan, outlook};
+use comity::pipeline::{DEFAULT_CADENCE, Plan, outlook};
 use comity::store::sources::{Source, SourceId};
 
 use super::confirm::{self, Question};
@@ -76,7 +76,7 @@ pub(super) async fn page(
 }
 
 fn row(source: &Source, now: Timestamp) -> Row {
-    let outlook = outlook(source, None, now);
+    let outlook = outlook(source, DEFAULT_CADENCE, now);
     let (next, word, why) = match &outlook.plan {
         _ if !source.enabled => (None, "off", source.error.clone().unwrap_or_default()),
         _ if source.requested_at.is_some() => (None, "with the next run", "requested by hand".to_owned()),
@@ -99,7 +99,7 @@ fn row(source: &Source, now: Timestamp) -> Row {
         name: source.name.clone(),
         url: redacted_text(&source.url).to_string(),
         kind: source.kind.as_str(),
-        cadence: outlook.cadence.map_or_else(|| "with every run".to_owned(), |cadence| format!("every {}", cadence.every().prose())),
+        cadence: outlook.cadence.map_or_else(|| "with every run".to_owned(), |cadence| format!("every {}", cadence.prose())),
         last: outlook.last_fetch_at,
         next,
         word,

@@ -8,6 +8,10 @@ import http from 'node:http';
 import net from 'node:net';
 import { chromium } from 'playwright-core';
 
+// Where Chromium itself reports to. No page may ask for anything there either: `asked` has what pages ask for.
+const OWN = ['update.googleapis.com', 'accounts.google.com', 'content-autofill.googleapis.com',
+  'optimizationguide-pa.googleapis.com', 'clients2.google.com', 'redirector.gvt1.com', 'www.google.com', 'safebrowsingohttpgateway.googleapis.com'];
+
 const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 
 /** A forward proxy that lets through what is for this machine, and keeps a list of all requests. */
@@ -51,6 +55,7 @@ export class Browser {
     const browser = new Browser();
     browser.proxy = new Proxy();
     browser.problems = [];
+    browser.asked = [];
     const server = await browser.proxy.start();
     browser.chromium = await chromium.launch({
       executablePath: '/usr/bin/chromium',
@@ -70,6 +75,7 @@ export class Browser {
 
   /** Every error that a page reports counts. */
   listen(page) {
+    page.on('request', (request) => this.asked.push(new URL(request.url())));
     page.on('console', (message) => {
       if (['error', 'warning'].includes(message.type())) this.problems.push(`console: ${message.text()} (${page.url()})`);
     });
@@ -83,8 +89,11 @@ export class Browser {
   /** Fails if a page reported an error, or if anything was sent to another host. */
   assertQuiet(url) {
     assert.deepEqual(this.problems, []);
-    const elsewhere = this.proxy.seen.filter((seen) => seen.origin !== url);
-    assert.deepEqual(elsewhere.map(String), [], 'requests to other hosts');
+    const elsewhere = (all) => all.filter((seen) => seen.origin !== url).map(String);
+    assert.deepEqual(elsewhere(this.asked), [], 'requests of a page to other hosts');
+    // On the wire there is also what Chromium sends on its own account, whatever it shows.
+    const wire = this.proxy.seen.filter((seen) => !OWN.includes(seen.hostname));
+    assert.deepEqual(elsewhere(wire), [], 'requests to other hosts on the wire');
   }
 
   async stop() {
