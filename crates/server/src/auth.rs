@@ -151,10 +151,13 @@ impl Access {
     ) -> Result<(), Problem> {
         let host = single_host(uri, headers)?;
         let says = |name: HeaderName, value: &str| headers.get(name).is_some_and(|said| said == value);
-        let is_link = method == Method::GET
-            && says(SEC_FETCH_MODE, "navigate")
-            && says(SEC_FETCH_DEST, "document");
-        self.check_origin(&host, headers, if is_link { FromElsewhere::Allowed } else { FromElsewhere::Refused })
+        let is_link =
+            method == Method::GET && says(SEC_FETCH_MODE, "navigate") && says(SEC_FETCH_DEST, "document");
+        self.check_origin(
+            &host,
+            headers,
+            if is_link { FromElsewhere::Allowed } else { FromElsewhere::Refused },
+        )
     }
 
     /// Whether a caller that was authenticated, perhaps before a reload, still has access: its token exists and has the
@@ -225,7 +228,9 @@ impl Caller {
     pub(crate) fn require_admin(self) -> Result<(), Problem> {
         match self.role {
             Role::Admin => Ok(()),
-            Role::View | Role::Use => Err(Problem::new(Kind::Forbidden, "this requires a token with the role admin")),
+            Role::View | Role::Use => {
+                Err(Problem::new(Kind::Forbidden, "this requires a token with the role admin"))
+            }
         }
     }
 }

@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::auth::TokensError;
+use crate::dashboard::Sessions;
 use crate::idempotency::IdempotencyCache;
 use crate::listen;
 use crate::metrics::Metrics;
@@ -22,7 +23,6 @@ use crate::problem::Problem;
 use crate::sse::SseBroadcast;
 use crate::state::{ServingState, StateBuilder};
 use crate::supervisor::Supervisor;
-use crate::dashboard::Sessions;
 
 /// The decision service. Clones share the same service.
 #[derive(Clone)]

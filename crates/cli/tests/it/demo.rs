@@ -18,8 +18,11 @@ fn the_demo_fetches_everything_and_never_too_early() {
     // The first thing it says is where to look.
     wait_until("it says where the dashboard is", || running.said().contains('\n'));
     let said = running.said();
-    let address = said.lines().next().unwrap().strip_prefix("Dashboard: ").unwrap().trim_end_matches('/').to_owned();
-    wait_until("the dashboard shows the job", || get(&address, "/jobs/demo").contains("URLs wait to be fetched"));
+    let address =
+        said.lines().next().unwrap().strip_prefix("Dashboard: ").unwrap().trim_end_matches('/').to_owned();
+    wait_until("the dashboard shows the job", || {
+        get(&address, "/jobs/demo").contains("URLs wait to be fetched")
+    });
     // It is still there when the demo has ended.
     wait_until("the demo has ended", || running.said().contains("The dashboard stays up"));
     assert!(get(&address, "/jobs/demo").contains("The job is done."));

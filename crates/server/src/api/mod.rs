@@ -222,7 +222,12 @@ impl TrackedRequest {
 }
 
 /// Counts and logs a response.
-pub(crate) fn count_response(service: &Service, method: &Method, route: &str, response: Response) -> Response {
+pub(crate) fn count_response(
+    service: &Service,
+    method: &Method,
+    route: &str,
+    response: Response,
+) -> Response {
     service.metrics().answered(route, response.status());
     tracing::debug!(%method, route, status = response.status().as_u16(), "answered");
     response

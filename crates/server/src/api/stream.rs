@@ -24,7 +24,8 @@ pub(crate) async fn events(
     State(service): State<Service>,
     caller: Caller,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Problem> {
-    let stream = event_stream(service, caller, || true, |kind, object| Event::default().event(kind).data(object))?;
+    let stream =
+        event_stream(service, caller, || true, |kind, object| Event::default().event(kind).data(object))?;
     Ok(Sse::new(stream).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)))
 }
 
@@ -38,26 +39,29 @@ pub(crate) fn event_stream(
     let subscribed = service.sse().subscribe();
     let receiver =
         subscribed.ok_or_else(|| Problem::new(Kind::Full, "too many clients listen to events already"))?;
-    Ok(unfold((receiver, service, caller, goes_on, shape), async |(mut receiver, service, caller, goes_on, shape)| {
-        let received = loop {
-            tokio::select! {
-                biased;
-                () = service.supervisor().until_revoked(caller) => return None,
-                () = service.stopping() => return None,
-                received = receiver.recv() => break received,
-                () = tokio::time::sleep(LOOK) => {}
-            }
-            if !goes_on() {
-                return None;
-            }
-        };
-        let event = match received {
-            Ok((kind, object)) => shape(kind, object),
-            Err(RecvError::Lagged(count)) => shape("missed", format!("{{\"count\":{count}}}")),
-            Err(RecvError::Closed) => return None,
-        };
-        Some((Ok(event), (receiver, service, caller, goes_on, shape)))
-    }))
+    Ok(unfold(
+        (receiver, service, caller, goes_on, shape),
+        async |(mut receiver, service, caller, goes_on, shape)| {
+            let received = loop {
+                tokio::select! {
+                    biased;
+                    () = service.supervisor().until_revoked(caller) => return None,
+                    () = service.stopping() => return None,
+                    received = receiver.recv() => break received,
+                    () = tokio::time::sleep(LOOK) => {}
+                }
+                if !goes_on() {
+                    return None;
+                }
+            };
+            let event = match received {
+                Ok((kind, object)) => shape(kind, object),
+                Err(RecvError::Lagged(count)) => shape("missed", format!("{{\"count\":{count}}}")),
+                Err(RecvError::Closed) => return None,
+            };
+            Some((Ok(event), (receiver, service, caller, goes_on, shape)))
+        },
+    ))
 }
 
 /// How often a comment is sent while nothing happens, so that proxies and clients don't drop the connection.

@@ -34,7 +34,8 @@ pub(super) async fn file(Path(name): Path<String>) -> Result<Response, Failure> 
         Some("dashboard") if name.ends_with(".js") => (SCRIPT, "text/javascript; charset=utf-8"),
         _ => return Err(Failure(Problem::new(Kind::NotFound, "there is no such file"))),
     };
-    Ok(([(CONTENT_TYPE, kind), (CACHE_CONTROL, "public, max-age=31536000, immutable")], content).into_response())
+    Ok(([(CONTENT_TYPE, kind), (CACHE_CONTROL, "public, max-age=31536000, immutable")], content)
+        .into_response())
 }
 
 pub(super) async fn icon() -> Response {

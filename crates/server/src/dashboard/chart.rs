@@ -37,7 +37,11 @@ impl Axis {
         if greatest > 0.0 {
             let size = 10_f64.powf(greatest.log10().floor());
             let steps = [1.0, 2.0, 4.0, 5.0, 10.0];
-            top = steps.into_iter().map(|step| step * size).find(|top| *top >= greatest * 0.999).unwrap_or(10.0 * size);
+            top = steps
+                .into_iter()
+                .map(|step| step * size)
+                .find(|top| *top >= greatest * 0.999)
+                .unwrap_or(10.0 * size);
         }
         let label = |nth: u32| {
             let value = top * f64::from(nth) / f64::from(LINES);
@@ -75,7 +79,11 @@ impl Columns {
                     y -= high;
                     // A single refusal among thousands of requests must be seen.
                     let (y, high) = if high < 1.5 { (y - (1.5 - high), 1.5) } else { (y, high) };
-                    let _ = write!(svg, "<rect class=\"{class}\" x=\"{x:.2}\" y=\"{y:.2}\" width=\"{:.2}\" height=\"{high:.2}\"/>", wide * 0.86);
+                    let _ = write!(
+                        svg,
+                        "<rect class=\"{class}\" x=\"{x:.2}\" y=\"{y:.2}\" width=\"{:.2}\" height=\"{high:.2}\"/>",
+                        wide * 0.86
+                    );
                 }
             }
         }
@@ -109,12 +117,18 @@ impl Steps {
         for (from, span, share) in &self.closed {
             let high = HEIGHT * share.clamp(0.0, 1.0);
             let (left, right) = (x(*from), x(*from + *span));
-            let _ = write!(svg, "<rect class=\"f-hold\" x=\"{left:.2}\" y=\"{:.2}\" width=\"{:.2}\" height=\"{high:.2}\"/>", HEIGHT - high, right - left);
+            let _ = write!(
+                svg,
+                "<rect class=\"f-hold\" x=\"{left:.2}\" y=\"{:.2}\" width=\"{:.2}\" height=\"{high:.2}\"/>",
+                HEIGHT - high,
+                right - left
+            );
         }
         let mut path = String::new();
         for (at, value) in &self.values {
             let (x, y) = (x(*at), y(*value));
-            let _ = if path.is_empty() { write!(path, "M{x:.2} {y:.2}") } else { write!(path, "H{x:.2}V{y:.2}") };
+            let _ =
+                if path.is_empty() { write!(path, "M{x:.2} {y:.2}") } else { write!(path, "H{x:.2}V{y:.2}") };
         }
         if !path.is_empty() {
             let _ = write!(svg, "<path class=\"curve\" d=\"{path}H{WIDTH}\"/>");
@@ -189,7 +203,10 @@ mod tests {
             columns: vec![Column { from, parts: [10_000, 1, 0] }],
         };
         let svg = columns.svg("a \"title\" <b>");
-        assert!(svg.contains("height=\"1.50\"") && svg.contains("aria-label=\"a &quot;title&quot; &lt;b&gt;\""), "{svg}");
+        assert!(
+            svg.contains("height=\"1.50\"") && svg.contains("aria-label=\"a &quot;title&quot; &lt;b&gt;\""),
+            "{svg}"
+        );
         assert!(!svg.contains("style="), "{svg}");
     }
 

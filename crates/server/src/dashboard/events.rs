@@ -56,7 +56,8 @@ impl EventView {
 
     pub(super) fn to_json(&self) -> String {
         let Self { at, kind, word, subject, what } = self;
-        json!({ "at": at.to_string(), "kind": kind, "word": word, "subject": subject, "what": what }).to_string()
+        json!({ "at": at.to_string(), "kind": kind, "word": word, "subject": subject, "what": what })
+            .to_string()
     }
 
     fn time(&self) -> String {
@@ -134,7 +135,10 @@ mod tests {
         );
         let ended = json!({ "job": "nightly", "state": "cancelled", "message": "cancelled by hand" });
         assert_eq!(what("job_ended", ended), "job ended nightly cancelled: cancelled by hand");
-        assert_eq!(what("task", json!({ "url": "http://a.example/", "step": "done", "why": "200" })), "URL http://a.example/ done: 200");
+        assert_eq!(
+            what("task", json!({ "url": "http://a.example/", "step": "done", "why": "200" })),
+            "URL http://a.example/ done: 200"
+        );
         assert_eq!(what("granted", json!({ "domain": "a.example" })), "permit granted a.example ");
     }
 }

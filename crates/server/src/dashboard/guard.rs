@@ -11,7 +11,8 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Redirect, Response};
 use comity::config::Role;
 use http::header::{
-    CACHE_CONTROL, CONTENT_SECURITY_POLICY, REFERRER_POLICY, SET_COOKIE, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, REFERRER_POLICY, SET_COOKIE, X_CONTENT_TYPE_OPTIONS,
+    X_FRAME_OPTIONS,
 };
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
@@ -78,14 +79,10 @@ async fn guarded(service: &Service, mut request: Request, next: Next, need: Need
 
 /// Finds out who looks, and attaches that to the request. Returns a cookie to set, or the response if the request is
 /// refused.
-fn admit(
-    service: &Service,
-    request: &mut Request,
-    need: Need,
-) -> Result<Option<HeaderValue>, Response> {
+fn admit(service: &Service, request: &mut Request, need: Need) -> Result<Option<HeaderValue>, Response> {
     let supervisor = service.supervisor();
-    let checked =
-        supervisor.with_access(|access| access.check_browser(request.method(), request.uri(), request.headers()));
+    let checked = supervisor
+        .with_access(|access| access.check_browser(request.method(), request.uri(), request.headers()));
     checked.map_err(|problem| Failure(problem).into_response())?;
     let (name, now) = (session::cookie_name(service.port()), service.now());
     let known = session::cookie(request.headers(), &name);
@@ -99,7 +96,9 @@ fn admit(
     let is_new = known.is_none();
     let id = known.unwrap_or_else(session::new_id);
     let cookie = is_new
-        .then(|| HeaderValue::from_str(&session::set_cookie(&name, &id, is_encrypted(request.headers()))).ok())
+        .then(|| {
+            HeaderValue::from_str(&session::set_cookie(&name, &id, is_encrypted(request.headers()))).ok()
+        })
         .flatten();
     if caller.is_none() && need == Need::Session {
         return Err(to_login(request));

@@ -229,7 +229,8 @@ pub(super) async fn export(
     let state = state(&service)?;
     let job = find(&state, &name).await?;
     let is_csv = values.get("format") == "csv";
-    let (ending, kind) = if is_csv { ("csv", "text/csv; charset=utf-8") } else { ("jsonl", "application/jsonl") };
+    let (ending, kind) =
+        if is_csv { ("csv", "text/csv; charset=utf-8") } else { ("jsonl", "application/jsonl") };
     let first = if is_csv { csv_lines([Row::COLUMNS.map(str::to_owned)]) } else { Ok(Bytes::new()) };
     let rows = unfold(Some((state, job.id, None, Some(first))), move |step| async move {
         let (state, id, after, first) = step?;
@@ -250,7 +251,8 @@ pub(super) async fn export(
         Some((text, (!is_last).then_some((state, id, Some(last), None))))
     });
     // Names of jobs have no characters that would need quoting.
-    let file: String = job.name.chars().filter(|char| char.is_ascii_alphanumeric() || "._-".contains(*char)).collect();
+    let file: String =
+        job.name.chars().filter(|char| char.is_ascii_alphanumeric() || "._-".contains(*char)).collect();
     let disposition = format!("attachment; filename=\"{file}.{ending}\"");
     let headers = [(CONTENT_TYPE, kind.to_owned()), (CONTENT_DISPOSITION, disposition)];
     Ok((headers, Body::from_stream(rows)).into_response())

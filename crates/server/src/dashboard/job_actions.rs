@@ -76,7 +76,13 @@ pub(super) async fn ask(
                 value: values.get("reason").to_owned(),
                 hint: "",
             };
-            (format!("Retry {what} in the job {}?", job.name), format!("{impact}."), vec![remark], vec![reason], "Retry")
+            (
+                format!("Retry {what} in the job {}?", job.name),
+                format!("{impact}."),
+                vec![remark],
+                vec![reason],
+                "Retry",
+            )
         }
         _ => return Err(unknown()),
     };

@@ -6,10 +6,10 @@ use axum::response::Response;
 use comity::core::time::Timestamp;
 use comity::store::jobs::{Job, JobQuery, JobTally};
 
+use super::chart;
 use super::guard::{Values, Viewer};
 use super::page::{Failure, Section, Shell, show, state};
 use super::text::{self, count, encoded};
-use super::chart;
 use crate::api::jobs::find;
 use crate::service::Service;
 
@@ -75,7 +75,8 @@ pub(super) async fn page(
         path: address(of),
         is_current: *of == word,
     };
-    let next = jobs.last().filter(|_| more).map(|job| format!("{}&after={}", address(word), encoded(&job.name)));
+    let next =
+        jobs.last().filter(|_| more).map(|job| format!("{}&after={}", address(word), encoded(&job.name)));
     let page = JobsPage {
         shell: Shell::new(&service, viewer, Section::Jobs, "Jobs"),
         tabs: STATES.iter().map(tab).collect(),

@@ -29,10 +29,15 @@ pub(super) async fn stream(
     if values.get("what") == "events" {
         let open = service.clone();
         let (caller, clock) = (viewer.caller, service.clock().clone());
-        let events = event_stream(service, caller, move || is_open(&open, &viewer), move |kind, object| {
-            let shown = EventView::of(clock.now(), kind, &object);
-            Event::default().event("happened").data(shown.to_json())
-        })?;
+        let events = event_stream(
+            service,
+            caller,
+            move || is_open(&open, &viewer),
+            move |kind, object| {
+                let shown = EventView::of(clock.now(), kind, &object);
+                Event::default().event("happened").data(shown.to_json())
+            },
+        )?;
         return Ok(Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response());
     }
     let stream = changes(service, viewer);

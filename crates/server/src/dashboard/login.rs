@@ -77,7 +77,9 @@ mod tests {
     #[test]
     fn a_login_leads_to_pages_of_this_service_only() {
         assert_eq!(local("/jobs?like=a"), "/jobs?like=a");
-        for elsewhere in ["", "//evil.example", "https://evil.example", "/\\evil.example", "/\t/evil.example", "/login"] {
+        for elsewhere in
+            ["", "//evil.example", "https://evil.example", "/\\evil.example", "/\t/evil.example", "/login"]
+        {
             assert_eq!(local(elsewhere), "/", "{elsewhere}");
         }
     }

@@ -193,16 +193,17 @@ pub(super) fn origin_text(origin: &str) -> &'static str {
         "server" => "the server",
         "robots" => "robots.txt",
         "rule" => "your rules",
-        "learned" => "learned",
+        "learned" => "what Comity learned",
         "operator" => "an operator",
-        "line" => "the line",
+        "line" => "others in line",
         "store" => "the store",
         _ => "the service",
     }
 }
 
 fn longest(processes: &[Process]) -> Vec<HeldBack> {
-    let held = processes.iter().filter_map(|one| one.status.as_ref()).flat_map(|status| status.held_back.clone());
+    let held =
+        processes.iter().filter_map(|one| one.status.as_ref()).flat_map(|status| status.held_back.clone());
     let mut held: Vec<HeldBack> = held.collect();
     held.sort_by(|a, b| (b.until_us, &a.domain).cmp(&(a.until_us, &b.domain)));
     held.truncate(LONGEST_MAX);
@@ -215,7 +216,8 @@ fn lead(waits: &[Waiting], longest: &[HeldBack]) -> String {
     let Some(first) = waits.first() else {
         return "Nothing is waiting: every request that was asked for may be sent.".to_owned();
     };
-    let until = longest.first().map(|held| format!(" The longest wait is for {}.", held.domain)).unwrap_or_default();
+    let until =
+        longest.first().map(|held| format!(" The longest wait is for {}.", held.domain)).unwrap_or_default();
     let (sites, verb) = (counted(sites, "site", "sites"), if sites == 1 { "waits" } else { "wait" });
     let most = if waits.len() == 1 { "The reason" } else { "The most frequent reason" };
     format!("{sites} {verb}. {most}: {}.{until}", reason_text(&first.reason))
@@ -237,8 +239,7 @@ async fn processes(state: &ServingState) -> Result<Vec<Process>, Failure> {
 pub(super) fn progress(work: &Work) -> (String, String, String, String) {
     let whole = work.all.unwrap_or(work.done).max(work.done);
     let fetched = work.done.saturating_sub(work.failed + work.skipped);
-    let meter =
-        chart::meter(&[(fetched, "f-go"), (work.failed, "f-stop"), (work.skipped, "f-mute")], whole);
+    let meter = chart::meter(&[(fetched, "f-go"), (work.failed, "f-stop"), (work.skipped, "f-mute")], whole);
     let rate = work.rate.map(|rate| format!("{}/s", text::rate(rate))).unwrap_or_default();
     let left = work.left_ms.map(|ms| {
         let most = if work.left_is_most { "at most " } else { "" };
@@ -362,7 +363,8 @@ fn traffic(points: &[TrafficPoint], from: Timestamp, until: Timestamp, every: Sp
     });
     let columns = Columns { from, until, every, columns: columns.collect() };
     let sum = |of: fn(&TrafficRow) -> u64| rows.iter().map(of).sum::<u64>();
-    let (answered, limited, failed) = (sum(|row| row.answered), sum(|row| row.rate_limited), sum(|row| row.failed));
+    let (answered, limited, failed) =
+        (sum(|row| row.answered), sum(|row| row.rate_limited), sum(|row| row.failed));
     let summary = format!(
         "{} in the last {}: {} answered, {} rate limited (429), {} failed",
         counted(answered + limited + failed, "request", "requests"),

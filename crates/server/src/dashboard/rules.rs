@@ -112,11 +112,16 @@ pub(super) async fn page(
                     robots: match robots.map(|robots| robots.allowed) {
                         Some(true) => "The site's robots.txt allows this URL.",
                         Some(false) => "The site's robots.txt forbids this URL.",
-                        None => "Whether robots.txt allows this URL is not known here; it is read before the first page.",
+                        None => {
+                            "Whether robots.txt allows this URL is not known here; it is read before the first page."
+                        }
                     },
                 });
             }
-            None => wrong = Some("This isn't a URL or the name of a site: try https://example.org/page.".to_owned()),
+            None => {
+                wrong =
+                    Some("This isn't a URL or the name of a site: try https://example.org/page.".to_owned())
+            }
         }
     }
     let rows = state.config.domains.iter().map(|(pattern, _)| pattern.to_string());

@@ -186,7 +186,8 @@ fn facts(
     let mut facts = vec![("Waiting URLs", format!("{}{plus}", count(waiting)))];
     if let Some(status) = status {
         let ago = |at: Option<Timestamp>| {
-            at.filter(|at| *at <= now && at.ever().is_some()).map_or_else(|| "–".to_owned(), |at| text::ago(at, now))
+            at.filter(|at| *at <= now && at.ever().is_some())
+                .map_or_else(|| "–".to_owned(), |at| text::ago(at, now))
         };
         facts.extend([
             ("Spacing", text::delay(status.spacing)),
@@ -216,10 +217,7 @@ fn history(samples: &[Sample], now: Timestamp) -> Option<History> {
         let answered = sample.requests.saturating_sub(sample.rate_limited + sample.failed);
         let parts = [answered, sample.rate_limited, sample.failed].map(|part| part.div_ceil(pieces));
         let (from, every) = (sample.from, every);
-        (0..pieces).map(move |nth| Column {
-            from: from + Span::from_micros(every.as_micros() * nth),
-            parts,
-        })
+        (0..pieces).map(move |nth| Column { from: from + Span::from_micros(every.as_micros() * nth), parts })
     };
     let columns: Vec<Column> = samples.iter().flat_map(pieces).filter(|column| column.from >= from).collect();
     let columns = Columns { from, until: now, every, columns };

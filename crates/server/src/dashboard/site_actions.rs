@@ -77,13 +77,19 @@ impl SiteAction {
 
     fn remark(self) -> &'static str {
         match self {
-            Self::Pause => "Requests in flight are finished. Nothing is lost: what waits continues when you resume the site.",
+            Self::Pause => {
+                "Requests in flight are finished. Nothing is lost: what waits continues when you resume the site."
+            }
             Self::Resume => "All other limits still apply.",
             Self::Set => "The delay changes again with the site's answers, unless it is pinned.",
             Self::Pin => "The site's answers no longer change the learned delay. Retry-After still applies.",
             Self::Unpin => "From now on, the site's answers change the learned delay again.",
-            Self::Release => "Use it if a program that asked for a permit has crashed. Requests that are really in flight no longer count, so more may be sent at once than the rule allows.",
-            Self::Reset => "What was learned, and the backoff after failures, are forgotten. What the server asked for stays, unless you drop that too: then it may answer 429 again.",
+            Self::Release => {
+                "Use it if a program that asked for a permit has crashed. Requests that are really in flight no longer count, so more may be sent at once than the rule allows."
+            }
+            Self::Reset => {
+                "What was learned, and the backoff after failures, are forgotten. What the server asked for stays, unless you drop that too: then it may answer 429 again."
+            }
         }
     }
 }

@@ -111,7 +111,12 @@ fn first_order(sort: DomainSort) -> Order {
     if sort == DomainSort::Name { Order::Ascending } else { Order::Descending }
 }
 
-fn head(column: &(DomainSort, &'static str, &'static str), like: &str, sort: DomainSort, order: Order) -> Head {
+fn head(
+    column: &(DomainSort, &'static str, &'static str),
+    like: &str,
+    sort: DomainSort,
+    order: Order,
+) -> Head {
     let (of, text, class) = *column;
     let is_sorted = of == sort;
     let next = match (is_sorted, order) {

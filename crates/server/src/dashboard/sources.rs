@@ -56,7 +56,9 @@ pub(super) async fn page(
     let now = server.gate.clock().now();
     let mut sources = server.store.list_sources().await?;
     sources.retain(|source| {
-        lower.is_empty() || source.name.to_lowercase().contains(&lower) || source.url.to_lowercase().contains(&lower)
+        lower.is_empty()
+            || source.name.to_lowercase().contains(&lower)
+            || source.url.to_lowercase().contains(&lower)
     });
     // Those that fail come first.
     sources.sort_by_key(|source| (std::cmp::Reverse(source.failures), source.id.0));
@@ -99,7 +101,9 @@ fn row(source: &Source, now: Timestamp) -> Row {
         name: source.name.clone(),
         url: redacted_text(&source.url).to_string(),
         kind: source.kind.as_str(),
-        cadence: outlook.cadence.map_or_else(|| "with every run".to_owned(), |cadence| format!("every {}", cadence.prose())),
+        cadence: outlook
+            .cadence
+            .map_or_else(|| "with every run".to_owned(), |cadence| format!("every {}", cadence.prose())),
         last: outlook.last_fetch_at,
         next,
         word,
@@ -112,7 +116,9 @@ fn row(source: &Source, now: Timestamp) -> Row {
 
 async fn find(service: &Service, id: i64) -> Result<Source, Failure> {
     let source = state(service)?.store.find_source(SourceId(id)).await?;
-    source.ok_or_else(|| Failure(Problem::new(Kind::NotFound, format!("there is no source {}", count(id.unsigned_abs())))))
+    source.ok_or_else(|| {
+        Failure(Problem::new(Kind::NotFound, format!("there is no source {}", count(id.unsigned_abs()))))
+    })
 }
 
 /// Asks first.
@@ -127,7 +133,9 @@ pub(super) async fn ask(
         shell: Shell::new(&service, viewer.clone(), Section::Sources, title.clone()).every(0),
         title,
         impact: "Fetches 1 source, although it may not be due yet.".to_owned(),
-        remarks: vec!["comity run --watch fetches it at once; otherwise the next comity run does. The pace of its site still applies."],
+        remarks: vec![
+            "comity run --watch fetches it at once; otherwise the next comity run does. The pace of its site still applies.",
+        ],
         fields: Vec::new(),
         button: "Run now",
         is_grave: false,

@@ -111,7 +111,8 @@ pub(crate) fn encoded(text: &str) -> String {
     utf8_percent_encode(text, UNRESERVED).to_string()
 }
 
-const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b':');
+const UNRESERVED: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b':');
 
 #[cfg(test)]
 mod tests {
@@ -120,7 +121,10 @@ mod tests {
     #[test]
     fn numbers_read_well() {
         assert_eq!(["0", "999", "1,000", "1,234,567"], [0, 999, 1_000, 1_234_567].map(count).as_slice());
-        assert_eq!((counted(1, "site", "sites"), counted(2_000, "site", "sites")), ("1 site".into(), "2,000 sites".into()));
+        assert_eq!(
+            (counted(1, "site", "sites"), counted(2_000, "site", "sites")),
+            ("1 site".into(), "2,000 sites".into())
+        );
         let shares = [(0, 0), (0, 9), (1, 2_000), (1, 50), (1, 3)].map(|(part, whole)| percent(part, whole));
         assert_eq!(shares, ["–", "0 %", "< 0.1 %", "2.0 %", "33 %"]);
         assert_eq!([0.0, 0.25, 12.34, 1_234.5].map(rate), ["0", "0.25", "12.3", "1,235"]);

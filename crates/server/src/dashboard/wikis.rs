@@ -7,10 +7,10 @@ use comity::event::redacted_text;
 use comity::store::wiki::ListedWiki;
 use comity::wiki::Progress;
 
+use super::chart;
 use super::guard::Viewer;
 use super::page::{Failure, Section, Shell, sentence, show, state};
 use super::text::{self, count};
-use super::chart;
 use crate::service::Service;
 use crate::state::ServingState;
 
@@ -78,7 +78,11 @@ async fn row(state: &ServingState, listed: ListedWiki) -> Result<Row, Failure> {
         incomplete: count(lacking),
         revisions: count(sum(|one| one.revisions)),
         files: format!("{} of {}", count(files.kept), count(files.files)),
-        size: format!("{} ({} compressed)", text::bytes(content.bytes + files.bytes), text::bytes(content.packed)),
+        size: format!(
+            "{} ({} compressed)",
+            text::bytes(content.bytes + files.bytes),
+            text::bytes(content.packed)
+        ),
         ended_at: moment(progress.ended_at),
         current_to: moment(progress.since),
     })
