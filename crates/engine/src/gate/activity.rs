@@ -60,7 +60,8 @@ struct Activity {
     last: Option<LastAnswer>,
     /// What happened since the last report, by interval.
     samples: Vec<Sample>,
-    held_until: Timestamp,
+    /// Until when it is closed, as last recorded.
+    held_until: Option<Timestamp>,
     reported_at: Option<Timestamp>,
     due_at: Option<Timestamp>,
     /// Whether it had an attempt since it was last considered for being forgotten.
@@ -99,9 +100,10 @@ impl Activities {
             delay: sent.spacing,
         });
         activity.last = Some(LastAnswer { at: now, outcome: answer.outcome, status: answer.status });
-        let hold = recorded.held_until.filter(|until| *until > activity.held_until);
-        let held = hold.map_or(Span::ZERO, |until| until.since(now.max(activity.held_until)));
-        activity.held_until = hold.unwrap_or(activity.held_until);
+        let hold = recorded.held_until.filter(|until| Some(*until) > activity.held_until);
+        let held_since = activity.held_until.map_or(now, |until| now.max(until));
+        let held = hold.map_or(Span::ZERO, |until| until.since(held_since));
+        activity.held_until = hold.or(activity.held_until);
         let sample = activity.sample_at(now);
         sample.requests += 1;
         sample.rate_limited += u64::from(answer.outcome == Outcome::RateLimited);

@@ -258,6 +258,7 @@ impl Gate {
                 None,
                 rule.clone(),
                 crawl_delay,
+                now,
             )
         });
         Ok((decision, permit))

@@ -60,11 +60,12 @@ for (const role of ['view', 'use']) {
       const buttons = await page.locator('main form[method=post], main a:text-is("Cancel"), main a:text-is("Pause"), main a:text-is("Reset")').count();
       assert.equal(buttons, 0, path);
     }
-    for (const path of ['/sites/a.example/pause', '/jobs/waiting/cancel']) {
-      assert.equal((await context.request.get(url + path)).status(), 403, path);
-      const token = await page.locator('input[name=form_token]').first().inputValue();
-      const posted = await context.request.post(url + path, { form: { form_token: token } });
-      assert.equal(posted.status(), 403, path);
+    const Cookie = (await context.cookies()).map(({ name, value }) => `${name}=${value}`).join('; ');
+    const token = await page.locator('input[name=form_token]').first().inputValue();
+    for (const path of ['/sites/a.example/pause', '/jobs/waiting/cancel', '/jobs/waiting/retry']) {
+      assert.equal((await request(url + path, { headers: { Cookie } })).status, 403, path);
+      const posted = await request(url + path, { method: 'POST', headers: { Cookie }, body: `form_token=${token}` });
+      assert.equal(posted.status, 403, path);
     }
     await context.close();
   });

@@ -27,6 +27,8 @@ class Proxy {
       }
       const passed = http.request(url, { method: request.method, headers: request.headers }, (answer) => {
         response.writeHead(answer.statusCode, answer.rawHeaders);
+        // Streams may have nothing to say for a while.
+        response.flushHeaders();
         answer.pipe(response);
       });
       passed.on('error', () => response.destroy());
