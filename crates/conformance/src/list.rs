@@ -87,7 +87,23 @@ macro_rules! __each_promise {
                 snapshot_requests_expire,
                 a_backlog_is_counted_by_domain_up_to_a_limit,
                 a_backlog_shows_when_it_is_due;
+            activity:
+                domains_are_listed_in_every_order_page_by_page,
+                domains_are_found_by_a_part_of_their_name,
+                what_a_holder_reports_is_listed,
+                what_happened_under_several_holders_is_added_up,
+                a_deleted_domain_leaves_no_history,
+                traffic_of_all_processes_is_summed_by_interval,
+                waiting_tasks_are_counted_in_parts;
+            audit:
+                changes_are_listed_newest_first,
+                old_changes_are_deleted;
+            failures:
+                jobs_are_found_by_name_and_state,
+                failures_are_grouped_by_reason,
+                retries_are_counted_before_they_are_made;
             wiki:
+                wikis_are_listed,
                 content_is_saved_together_with_progress,
                 a_page_is_complete_when_its_history_is,
                 moved_deleted_and_restored_pages_are_noticed,
@@ -164,6 +180,7 @@ macro_rules! __each_promise {
                 a_job_is_removed_in_batches;
             sources:
                 a_source_is_added_once_per_url,
+                a_requested_fetch_is_seen_until_it_ended,
                 a_change_sets_only_the_given_fields,
                 a_name_is_replaced_unless_it_was_changed,
                 an_interval_comes_back_exactly,

@@ -56,6 +56,7 @@ fn print_summary(global: &Global, prune: &Prune, keep: Span, swept: &Swept) {
             "attempts": rows.attempts,
             "scrape_logs": rows.scrapes,
             "fetch_runs": rows.fetches,
+            "audit": rows.changes,
             "domains": domains,
         }));
         return;
@@ -70,6 +71,7 @@ fn print_summary(global: &Global, prune: &Prune, keep: Span, swept: &Swept) {
         (rows.attempts, "attempts for those URLs".to_owned()),
         (rows.scrapes, "scrape logs".to_owned()),
         (rows.fetches, "fetch runs".to_owned()),
+        (rows.changes, "entries of the audit list".to_owned()),
         (*domains, "unused sites without a learned delay".to_owned()),
     ];
     for (count, what) in counts {

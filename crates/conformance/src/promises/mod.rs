@@ -1,9 +1,12 @@
 //! The promises, one function each, by area.
 
+pub(crate) mod activity;
+pub(crate) mod audit;
 pub(crate) mod claiming;
 pub(crate) mod counts;
 pub(crate) mod details;
 pub(crate) mod enqueueing;
+pub(crate) mod failures;
 pub(crate) mod fetches;
 pub(crate) mod holders;
 pub(crate) mod holding;

@@ -40,6 +40,7 @@ pub(crate) async fn a_source_is_added_once_per_url(backend: &dyn Backend) {
         failures: 0,
         retry_at: None,
         error: None,
+        requested_at: None,
     };
     assert_eq!(first, expected);
 
@@ -494,4 +495,20 @@ pub(crate) async fn runs_find_the_sources_that_have_unscraped_items(backend: &dy
 async fn listed(store: &dyn Store, source: SourceId) -> BTreeMap<ItemId, Item> {
     let items = ItemQuery { source: Some(source), limit: 100, ..ItemQuery::default() };
     store.list_items(items).await.unwrap().into_iter().map(|item| (item.id, item)).collect()
+}
+
+/// Whatever comes of the fetch, it is not asked for any more; a source that is held was not fetched.
+pub(crate) async fn a_requested_fetch_is_seen_until_it_ended(backend: &dyn Backend) {
+    let (one, other) = (backend.store().await, backend.store().await);
+    let (source, _) = one.add_source(feed("https://a.example/feed"), at(0)).await.unwrap();
+    let requested_at = async || other.find_source(source.id).await.unwrap().unwrap().requested_at;
+    let read = || FetchResult::Read { whole: true, cursor: Map::new(), moved_to: None };
+    for (secs, result) in [(10, read()), (20, failed(30)), (40, FetchResult::Gone)] {
+        assert!(one.request_fetch(source.id, at(secs)).await.unwrap());
+        assert_eq!(requested_at().await, Some(at(secs)));
+        let held = fetched(&*one, source.id, secs + 1, FetchResult::Held { until: at(secs + 5) }).await;
+        assert_eq!(held.requested_at, Some(at(secs)), "it was not fetched");
+        assert_eq!(fetched(&*one, source.id, secs + 2, result).await.requested_at, None);
+    }
+    assert!(!one.request_fetch(SourceId(source.id.0 + 1), at(50)).await.unwrap(), "there is no such source");
 }

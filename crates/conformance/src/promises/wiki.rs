@@ -259,3 +259,22 @@ pub(crate) async fn files_are_fetched_once(backend: &dyn Backend) {
     keep(vec![file("File:A.png", 5, "ac")]).await;
     assert_eq!(wanted(0).await, [(first, 5), (second, 10)]);
 }
+
+pub(crate) async fn wikis_are_listed(backend: &dyn Backend) {
+    let (store, now) = (backend.store().await, Timestamp::from_secs(1));
+    assert_eq!(store.list_wikis().await.unwrap(), []);
+    let one = store.register("one".to_owned(), now).await.unwrap();
+    let WikiClaim::Ours(wiki, tenure) = store.claim_wiki(API.to_owned(), Some(one), now).await.unwrap()
+    else {
+        panic!("nobody else claims it")
+    };
+    store.claim_wiki("https://other.example/api.php".to_owned(), None, now).await.unwrap();
+    let progress = json!({ "round": 1 });
+    store.keep_wiki(tenure, Batch { progress, ..Batch::default() }).await.unwrap();
+    let listed = store.list_wikis().await.unwrap();
+    let shown: Vec<_> = listed.iter().map(|listed| (listed.wiki.api.as_str(), listed.worked_on)).collect();
+    assert_eq!(shown, [(API, true), ("https://other.example/api.php", false)]);
+    assert_eq!((listed[0].wiki.id, &listed[0].wiki.progress), (wiki.id, &json!({ "round": 1 })));
+    store.deregister(one, now).await.unwrap();
+    assert!(!store.list_wikis().await.unwrap()[0].worked_on);
+}

@@ -242,7 +242,7 @@ pub const KEYS: [Key; 69] = [
     key(
         "upkeep.keep",
         r#""none""#,
-        r#"How long to keep the URLs of ended jobs, scrape logs and fetch runs, such as "30d"; "none" keeps everything."#,
+        r#"How long to keep the URLs of ended jobs, scrape logs, fetch runs and the audit list, such as "30d"; "none" keeps everything."#,
     ),
     key("warc.file_max", r#""1GiB""#, "The size at which a new WARC file is started."),
     key("http.user_agent", r#""Comity/0.1""#, "The User-Agent sent to sites."),

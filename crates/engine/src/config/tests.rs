@@ -9,6 +9,7 @@ use comity_core::rule::{Fields, Rule};
 
 use super::*;
 
+mod origins;
 mod problems;
 
 fn load(file: &str, env: &[(&str, &str)], overrides: Overrides) -> Result<Config, ConfigError> {

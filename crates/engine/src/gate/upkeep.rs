@@ -381,9 +381,16 @@ impl Retention {
         self.swept += swept;
         if more == More::No {
             let Swept { rows, domains } = std::mem::take(&mut self.swept);
-            let (tasks, scrapes, fetches) = (rows.tasks, rows.scrapes, rows.fetches);
-            if tasks + scrapes + fetches > 0 {
-                tracing::info!(tasks, scrapes, fetches, domains, "removed rows older than upkeep.keep");
+            let (tasks, scrapes, fetches, changes) = (rows.tasks, rows.scrapes, rows.fetches, rows.changes);
+            if tasks + scrapes + fetches + changes > 0 {
+                tracing::info!(
+                    tasks,
+                    scrapes,
+                    fetches,
+                    changes,
+                    domains,
+                    "removed rows older than upkeep.keep"
+                );
             }
         }
         Ok(more)

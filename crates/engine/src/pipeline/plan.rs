@@ -290,4 +290,38 @@ mod tests {
         let future = source(HOURLY, &fetched(-60));
         assert_eq!(next_at(&future, Span::ZERO, NOW), Some(Timestamp::MIN));
     }
+
+    /// A source that somebody asked for is due, but neither its failures nor its server are ignored.
+    #[test]
+    fn a_requested_source_is_due_whatever_its_cadence() {
+        let mut early = source(HOURLY, &fetched(60));
+        assert_eq!(next_at(&early, Span::ZERO, NOW), Some(NOW + Span::from_mins(59)));
+        early.requested_at = Some(NOW);
+        assert_eq!(planned(&early, Cadences::Respected), "fetch");
+        assert_eq!(next_at(&early, Span::ZERO, NOW), Some(Timestamp::MIN));
+        early.retry_at = Some(NOW + Span::from_secs(300));
+        early.failures = 1;
+        assert!(planned(&early, Cadences::Respected).starts_with("held until "));
+        assert_eq!(next_at(&early, Span::ZERO, NOW), early.retry_at);
+    }
+
+    #[test]
+    fn the_outlook_says_what_a_run_would_do_now() {
+        let hour = Some(Span::from_mins(60));
+        let early = outlook(&source(HOURLY, &fetched(60)), Span::from_mins(15), NOW);
+        let due_at = NOW + Span::from_mins(59);
+        assert_eq!(
+            (early.cadence, early.next_at, &early.plan),
+            (hour, Some(due_at), &Plan::NotDue { due_at })
+        );
+        assert_eq!(early.last_fetch_at.map(|at| NOW.since(at)), Some(Span::from_secs(60)));
+        let mut failing = source("{}", "{}");
+        (failing.failures, failing.error) = (1, Some("status 500".to_owned()));
+        failing.retry_at = Some(NOW + Span::from_secs(300));
+        let held = outlook(&failing, Span::from_mins(15), NOW);
+        assert_eq!((held.cadence, held.last_fetch_at, held.next_at), (None, None, failing.retry_at));
+        assert!(matches!(held.plan, Plan::Held { why, .. } if why == "failed once: status 500"));
+        let new = outlook(&source("{}", "{}"), Span::from_mins(15), NOW);
+        assert_eq!((new.next_at, new.plan), (Some(NOW), Plan::Fetch { warning: None }));
+    }
 }

@@ -13,6 +13,7 @@ mod inspecting;
 mod jobs;
 mod layer;
 mod limiter;
+mod listing;
 mod lost_domains;
 mod permits;
 mod pipeline;

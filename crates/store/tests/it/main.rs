@@ -5,6 +5,7 @@ mod backend;
 mod crash;
 mod file;
 mod lock_files;
+mod measuring;
 mod outage;
 mod pausing;
 mod permissions;

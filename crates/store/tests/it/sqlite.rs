@@ -12,8 +12,10 @@ use comity_core::outcome::Outcome;
 use comity_core::pace::SavedLimits;
 use comity_core::time::Timestamp;
 use comity_store::StoreError;
+use comity_store::activity::{DomainQuery, DomainSort};
 use comity_store::domains::{DomainStore, LastHolderBuf, Saved, Take};
 use comity_store::items::{ItemQuery, ItemState, ScrapeTerms, Start, StartStep, Started};
+use comity_store::jobs::FailureReason;
 use comity_store::sources::{FetchEnd, FetchResult};
 use comity_store::sqlite::Sqlite;
 use comity_store::tasks::{Attempt, Lead, Settle};
@@ -342,6 +344,28 @@ async fn a_database_of_version_9_resumes() {
     assert_eq!((sources.len(), sources[0].name.as_str()), (1, "Feed"));
     let items = ItemQuery { limit: 9, ..ItemQuery::default() };
     assert_eq!(one.store.list_items(items).await.unwrap().len(), 2);
+}
+
+/// A store of the release before histories: failures are grouped, and lists are sorted by what was learned.
+#[tokio::test]
+async fn a_database_of_version_20_is_listed_and_grouped() {
+    let file = TestFile::new();
+    file.query(include_str!("version_20.sql"));
+    let one = file.process("one").await;
+    let job = one.store.find_job("news".to_owned()).await.unwrap().unwrap();
+    let groups = one.store.failure_groups(job.id, 1).await.unwrap();
+    let groups: Vec<_> = groups.iter().map(|group| (group.reason.clone(), group.count.number)).collect();
+    let expected =
+        [(500, 2), (404, 1), (429, 1)].map(|(status, count)| (FailureReason::Status(status), count));
+    assert_eq!(groups, expected);
+    let query = DomainQuery { sort: DomainSort::Learned, limit: 9, ..DomainQuery::default() };
+    let page = one.store.page_domains(query).await.unwrap();
+    let listed: Vec<_> = page.domains.iter().map(|listed| listed.row.domain.as_str()).collect();
+    assert_eq!(listed, ["127.0.0.1:18778"]);
+    assert_eq!(file.query_one("SELECT learned_ms FROM activity"), "2000");
+    let source = one.store.list_sources().await.unwrap().remove(0);
+    assert_eq!(source.requested_at, None);
+    assert!(one.store.request_fetch(source.id, source.added_at).await.unwrap());
 }
 
 /// A store of the release before attempts moved into the rows of their tasks: every attempt is still shown, once.

@@ -14,9 +14,13 @@ use comity_core::outcome::Outcome;
 use comity_core::pace::LentPermit;
 use comity_core::task::{JobState, JobStep};
 use comity_core::time::{Span, Timestamp};
+use comity_store::activity::{
+    DomainActivity, DomainQuery, DomainReport, INTERVAL, LastAnswer, Sample, Traffic,
+};
+use comity_store::audit::NewAuditEntry;
 use comity_store::copy::{Copied, Progress, copy};
 use comity_store::details::{Details, Markup, Passage};
-use comity_store::domains::{DomainRow, HolderId, LastHolderBuf, ReleaseMode};
+use comity_store::domains::{DomainRow, HolderId, LastHolderBuf, ReleaseMode, Tenure};
 use comity_store::hooks::HookTiming;
 use comity_store::items::{ItemId, ItemQuery, Order};
 use comity_store::jobs::{Removed, RowMark};
@@ -107,6 +111,12 @@ async fn contents(store: &dyn Store) -> Vec<String> {
     let delays = store.long_crawl_delays(Span::from_secs(1)).await.unwrap();
     let (counts, hooks) = (store.counts().await.unwrap(), store.count_hooks().await.unwrap());
     let secret = store.secret("permits".to_owned(), vec![0; 32]).await.unwrap();
+    let listed =
+        store.page_domains(DomainQuery { limit: 99, ..DomainQuery::default() }).await.unwrap().domains;
+    let reported: Vec<_> = listed.iter().map(|one| (&one.row.domain, &one.reported, one.waiting)).collect();
+    let traffic = store.traffic(Timestamp::MIN, Span::from_secs(10)).await.unwrap();
+    let (audit, wikis) = (store.page_audit(None, 99).await.unwrap(), store.list_wikis().await.unwrap());
+    seen.push(format!("{reported:#?} {traffic:#?} {audit:#?} {wikis:#?}"));
     seen.push(format!("{robots:?} {delays:?} {counts:?} {hooks} {secret:?}"));
     if let Some(wiki) = store.find_wiki(API.to_owned()).await.unwrap() {
         seen.push(format!("{wiki:#?} {}", of_wiki(store, wiki.id).await));
@@ -142,8 +152,41 @@ async fn fill(place: &Place) {
     one.store.keep_robots(limits).await.unwrap();
     one.store.add_counts(vec![("requests".to_owned(), 7)]).await.unwrap();
     one.store.secret("permits".to_owned(), vec![9; 32]).await.unwrap();
+    watch(one, follower.tenure).await;
     one.release(follower.tenure, b"a pace", ReleaseMode::Stop, at(8)).await;
     one.store.deregister(one.holder, at(8)).await.unwrap();
+}
+
+/// Leaves what people look at: activity, traffic, who changed what, and a source that somebody asked for.
+async fn watch(one: &Process, tenure: Tenure) {
+    let activity = DomainActivity {
+        delay: ms(1_500),
+        held_until: Some(at(60)),
+        limit: Some("retry_after".to_owned()),
+        error_streak: 2,
+        last: Some(LastAnswer { at: at(2), outcome: Outcome::RateLimited, status: Some(429) }),
+        ..DomainActivity::default()
+    };
+    let (requests, rate_limited, failed) = (3, 2, 1);
+    let (held, learned) = (ms(500), ms(700));
+    let sample = Sample { from: at(0), span: INTERVAL, requests, rate_limited, failed, held, learned };
+    let report = DomainReport { tenure, activity, samples: vec![sample] };
+    let traffic = Traffic { retries: 2, bytes: 9, ..Traffic::default() };
+    one.store.report_activity(traffic, vec![report], at(3)).await.unwrap();
+    one.store.add_audit(NewAuditEntry { who: "ops".to_owned(), ..change() }, at(3)).await.unwrap();
+    let source = one.store.list_sources().await.unwrap()[0].id;
+    assert!(one.store.request_fetch(source, at(3)).await.unwrap());
+}
+
+fn change() -> NewAuditEntry {
+    NewAuditEntry {
+        who: String::new(),
+        role: "admin".to_owned(),
+        action: "pause".to_owned(),
+        target: "site a.example".to_owned(),
+        impact: "delays 3 waiting tasks".to_owned(),
+        result: "done".to_owned(),
+    }
 }
 
 /// Fetches a source that has details and hooks.
@@ -269,7 +312,7 @@ fn rows(sql: &Connection, table: &str) -> Vec<Vec<Value>> {
         "wikis" => "id, api, site, progress, contents, bytes, packed_bytes, created_us",
         "sources" => {
             "id, name, kind, url, listed_url, lead, enabled, scraping, auto_scrape, min_scrape_interval,
-            config_json, cursor_json, added_us, failures, retry_us, error"
+            config_json, cursor_json, added_us, failures, retry_us, error, requested_us"
         }
         _ => "*",
     };
