@@ -29,19 +29,19 @@ pub(crate) async fn events(
     Ok(Sse::new(stream).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)))
 }
 
-/// The events of this process from now on, until the caller loses its access or `goes_on` is false.
+/// The events of this process from now on, until the caller loses its access or `continues` returns false.
 pub(crate) fn event_stream(
     service: Service,
     caller: Caller,
-    goes_on: impl Fn() -> bool,
+    continues: impl Fn() -> bool,
     shape: impl Fn(&'static str, String) -> Event,
 ) -> Result<impl Stream<Item = Result<Event, Infallible>>, Problem> {
     let subscribed = service.sse().subscribe();
     let receiver =
         subscribed.ok_or_else(|| Problem::new(Kind::Full, "too many clients listen to events already"))?;
     Ok(unfold(
-        (receiver, service, caller, goes_on, shape),
-        async |(mut receiver, service, caller, goes_on, shape)| {
+        (receiver, service, caller, continues, shape),
+        async |(mut receiver, service, caller, continues, shape)| {
             let received = loop {
                 tokio::select! {
                     biased;
@@ -50,7 +50,7 @@ pub(crate) fn event_stream(
                     received = receiver.recv() => break received,
                     () = tokio::time::sleep(LOOK) => {}
                 }
-                if !goes_on() {
+                if !continues() {
                     return None;
                 }
             };
@@ -59,12 +59,12 @@ pub(crate) fn event_stream(
                 Err(RecvError::Lagged(count)) => shape("missed", format!("{{\"count\":{count}}}")),
                 Err(RecvError::Closed) => return None,
             };
-            Some((Ok(event), (receiver, service, caller, goes_on, shape)))
+            Some((Ok(event), (receiver, service, caller, continues, shape)))
         },
     ))
 }
 
 /// How often a comment is sent while nothing happens, so that proxies and clients don't drop the connection.
 pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// How often to look whether the stream goes on while nothing happens.
+/// How often to check whether the stream should continue while nothing happens.
 const LOOK: Duration = Duration::from_secs(2);

@@ -133,7 +133,7 @@ pub(super) fn meter(job: &Job) -> String {
     )
 }
 
-/// The colour of a job's state.
+/// The color of a job's state.
 pub(super) fn state_class(word: &str) -> &'static str {
     match word {
         "running" => "chip go",

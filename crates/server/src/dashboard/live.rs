@@ -80,7 +80,7 @@ fn changes(service: Service, viewer: Viewer) -> impl Stream<Item = Result<Event,
     })
 }
 
-/// Whether the session goes on. A stream keeps it in use.
+/// Whether the session is still open. A stream keeps it in use.
 fn is_open(service: &Service, viewer: &Viewer) -> bool {
     viewer.open || service.sessions().caller(&viewer.session, service.now()).is_some()
 }

@@ -193,7 +193,7 @@ pub(super) fn outcome_text(outcome: &str) -> &str {
     }
 }
 
-/// The colour of an outcome.
+/// The color of an outcome.
 pub(super) fn outcome_class(outcome: &str) -> &'static str {
     match outcome {
         "success" | "answered" => "",
