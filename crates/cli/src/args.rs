@@ -190,13 +190,17 @@ pub(crate) enum Command {
 #[derive(Debug, Clone, Group)]
 #[command(after_help = "Examples:
   comity demo
+  comity demo --stay              # keeps the dashboard up until Ctrl-C
   comity demo --keep              # keeps the store and the pages, to look around
 
-Needs no network and leaves nothing behind. The sites count requests that arrive too early: there are none.")]
+Prints the address of a dashboard first; open it in a browser. Needs no network and leaves nothing behind. The sites count requests that arrive too early: there are none.")]
 pub(crate) struct Demo {
     /// Keep the store and the pages, and print where they are
     #[arg(long)]
     pub(crate) keep: bool,
+    /// Keep the dashboard up after the demo, until Ctrl-C
+    #[arg(long)]
+    pub(crate) stay: bool,
 }
 
 /// Start test sites on loopback: strict, slow, flaky, or with a hidden limit
@@ -248,7 +252,7 @@ pub(crate) struct Serve {
     #[arg(long)]
     pub(crate) insecure: bool,
     /// Create a token for this role, print it and its configuration, and exit
-    #[arg(long, value_name = "ROLE", value_parser = ["use", "admin"])]
+    #[arg(long, value_name = "ROLE", value_parser = ["view", "use", "admin"])]
     pub(crate) make_token: Option<String>,
     /// Append the token's line to this file (mode 0600) instead of printing it
     #[arg(long, value_name = "FILE", requires = "make_token")]

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use comity::archive::{Archive, Files, Warc};
@@ -14,7 +14,7 @@ use comity::config::{
 use comity::core::domain::Domain;
 use comity::core::rule::Profile;
 use comity::core::time::Span;
-use comity::event::Events;
+use comity::event::{Events, Listener};
 use comity::gate::{Gate, GateError};
 use comity::redact;
 use comity::request::JobRequest;
@@ -149,10 +149,22 @@ impl Stores {
 pub(crate) async fn gate(config: &Config, store: Arc<dyn Store>, name: &str) -> anyhow::Result<Gate> {
     let name = format!("{name}, pid {}", std::process::id());
     // Only a clock that starts here can take the store's time.
-    let gate = Gate::with_store(config.rules().clone(), Clock::new(), Events::new(), store, &name).await?;
+    let events = Events::new();
+    if let Some(listener) = LISTENER.get() {
+        events.listen(listener.clone());
+    }
+    let gate = Gate::with_store(config.rules().clone(), Clock::new(), events, store, &name).await?;
     gate.set_keep(config.upkeep.keep);
     Ok(gate)
 }
+
+/// Has the events of all gates that follow go to `listener`, too: that of a dashboard in this process.
+pub(crate) fn listen(listener: Arc<dyn Listener>) {
+    // Only one command runs in a process, and it starts at most one dashboard.
+    let _ = LISTENER.set(listener);
+}
+
+static LISTENER: OnceLock<Arc<dyn Listener>> = OnceLock::new();
 
 /// Waits for a domain that another process holds, with a timeout: that process may have a request in flight.
 pub(crate) async fn with_timeout<T>(asking: impl Future<Output = Result<T, GateError>>) -> anyhow::Result<T> {

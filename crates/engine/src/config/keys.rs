@@ -281,7 +281,7 @@ pub const KEYS: [Key; 69] = [
     key(
         "serve.tokens",
         "[]",
-        r#"Who may use the service: "ROLE:sha256:HEX", where ROLE is "use" or "admin"; comity serve --make-token makes one."#,
+        r#"Who may use the service: "ROLE:sha256:HEX", where ROLE is "view", "use" or "admin"; comity serve --make-token makes one."#,
     ),
     key(
         "serve.tokens_file",

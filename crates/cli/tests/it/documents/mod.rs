@@ -49,6 +49,7 @@ macro_rules! pages {
 
 pages! {
     config: "docs/config.md",
+    dashboard: "docs/dashboard.md",
     decisions: "docs/decisions.md",
     guide: "docs/guide.md",
     jobs: "docs/jobs.md",
