@@ -235,7 +235,8 @@ async fn work(one: &Process) {
         |secs| Attempt { started_at: at(secs), took: ms(20), outcome: Outcome::Success, status: Some(200) };
     for (task, step) in lane.tasks.iter().zip([done(), failed(), retry(at(40))]) {
         let (task, attempts) = (task.id, vec![attempt(5), attempt(6)]);
-        let settle = Settle { task, job, tenure, attempts, robots: None, facts: Arc::default(), step };
+        let settle =
+            Settle { task, job, tenure, attempts, url_key: None, robots: None, facts: Arc::default(), step };
         one.store.settle(one.holder, [settle].into(), at(6)).await.unwrap();
     }
     let lent = LentPermit { id: 5, intent: Intent::Fetch, granted_at: at(6), until: at(9_999) };

@@ -3,6 +3,8 @@
 mod copy;
 mod globs;
 mod opening;
+mod quiet;
+mod replaced_server;
 mod server;
 mod stopped_holders;
 mod tasks;
