@@ -74,7 +74,7 @@ fn a_copy_needs_two_kinds_of_store_an_unused_source_and_an_empty_target() {
     let running = world.start(&args(input.to_str().unwrap(), "one"));
     site.wait_for(3);
     let in_use = copy("sqlite:comity.db", &url).expect(2);
-    in_use.says("comity.db: in use by comity fetch");
+    in_use.says("comity.db: in use by fetch one, pid ");
     in_use.says("stop every process that uses it, then copy it");
     running.signal("INT");
     running.wait().expect(130);

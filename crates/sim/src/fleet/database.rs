@@ -39,7 +39,7 @@ pub(super) struct HolderRow {
 pub(super) struct DomainRow {
     pub(super) holder: Option<u64>,
     pub(super) epoch: u64,
-    /// The timeline on which it was last taken or released.
+    /// The timeline on which it was last taken or released; at first, the one that the store was created on.
     pub(super) history: u32,
     pub(super) wanted_by: Option<u64>,
     /// The pace that its last holder released.
@@ -108,7 +108,7 @@ impl Database {
 
     fn judge(&mut self, domain: usize, observer: &mut Observer<'_>) -> Take {
         let row = &self.domains[domain];
-        let is_older = row.history != self.history && row.history != 0;
+        let is_older = row.history != self.history;
         let waits = observer.without != Some(Rule::WaitAfterChange) && observer.without != Some(Rule::Timeline);
         if is_older && waits {
             // Who held it may be in one of the lost commits, and sends until its lease ends.

@@ -4,7 +4,7 @@
 //! and returns what the sites logged. The same spec gives the same result every time.
 
 mod play;
-pub(crate) use play::BEGIN;
+pub(crate) use play::{BEGIN, rules};
 mod random;
 
 use comity_core::domain::Domain;
@@ -117,6 +117,8 @@ pub struct Report {
     pub takeovers: Vec<Takeover>,
     /// When the machine resumed, or its processes were running again after a reboot.
     pub wakes: Vec<Timestamp>,
+    /// Results that were lost after they were received, with the commits that saved them.
+    pub forgotten: Vec<Forgotten>,
     /// When everything was over.
     pub ended: Timestamp,
     /// The pace domain of each host.
@@ -172,6 +174,15 @@ pub struct Takeover {
     pub host: usize,
     /// When it happened.
     pub at: Timestamp,
+}
+
+/// The attempts of a task until then are forgotten.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Forgotten {
+    /// The task.
+    pub task: usize,
+    /// Attempts that ended until then.
+    pub until: Timestamp,
 }
 
 /// How a task ended.

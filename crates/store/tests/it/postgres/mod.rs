@@ -2,6 +2,7 @@
 
 mod copy;
 mod globs;
+mod old_transactions;
 mod opening;
 mod server;
 mod stopped_holders;
