@@ -29,7 +29,9 @@ struct Part {
 
 pub(crate) fn run(store: &str, judge: &str, numbers: &[&str]) -> Outcome<()> {
     let numbers: Vec<u64> = numbers.iter().map(|word| word.parse()).collect::<Result<_, _>>()?;
-    let [process, sites, step, _processes, seconds, delay_ms] = numbers[..] else { return Err("six numbers".into()) };
+    let [process, sites, step, _processes, seconds, delay_ms] = numbers[..] else {
+        return Err("six numbers".into());
+    };
     let part = Part { process: process as u8, sites: sites as u32, step: step as u32, seconds };
     let judge: u16 = judge.parse()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
@@ -37,7 +39,8 @@ pub(crate) fn run(store: &str, judge: &str, numbers: &[&str]) -> Outcome<()> {
 }
 
 async fn decide(store: &str, judge: u16, part: Part, delay_ms: u64) -> Outcome<()> {
-    let mut text = "robots = \"ignore\"\n[default]\nlearning = \"off\"\nin_flight = \"unlimited\"\n".to_owned();
+    let mut text =
+        "robots = \"ignore\"\n[default]\nlearning = \"off\"\nin_flight = \"unlimited\"\n".to_owned();
     for kind in 0..KINDS {
         let delay = delay_ms * u64::from(kind + 1);
         write!(text, "[domains.\"*.k{kind}.test\"]\nmin_delay = \"{delay}ms\"\nburst = \"unlimited\"\n")?;
@@ -63,10 +66,12 @@ async fn decide(store: &str, judge: u16, part: Part, delay_ms: u64) -> Outcome<(
         workers.spawn(async move {
             let mut random = fastrand::Rng::with_seed(nth * 1_000 + u64::from(part.process));
             while clock() < until {
-                let own = random.u32(0..part.sites / part.step) * part.step + u32::from(part.process) % part.step;
+                let own =
+                    random.u32(0..part.sites / part.step) * part.step + u32::from(part.process) % part.step;
                 let Ok(host) = Domain::parse(&site(own).0) else { return };
                 let left = until.saturating_duration_since(clock());
-                let Ok(Ok(mut permit)) = tokio::time::timeout(left, gate.acquire(&host, Intent::Fetch)).await else {
+                let Ok(Ok(mut permit)) = tokio::time::timeout(left, gate.acquire(&host, Intent::Fetch)).await
+                else {
                     return;
                 };
                 match permit.depart() {

@@ -54,7 +54,10 @@ struct Measured {
     bytes: u64,
 }
 
-async fn measure(size: u64, server: Option<&(String, PathBuf)>) -> Result<Measured, Box<dyn std::error::Error>> {
+async fn measure(
+    size: u64,
+    server: Option<&(String, PathBuf)>,
+) -> Result<Measured, Box<dyn std::error::Error>> {
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("w9.db");
     let url = match server {

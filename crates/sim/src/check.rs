@@ -15,7 +15,7 @@ use comity_core::rule::{Burst, Rule};
 use comity_core::task::TaskState;
 use comity_core::time::{Span, Timestamp};
 
-use crate::world::{Entry, Report, WorldSpec};
+use crate::world::{Change, Entry, Report, WorldSpec};
 
 /// A promise that was broken.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -127,7 +127,8 @@ impl DomainLog<'_> {
     /// Whether the sender of a request knows of an earlier one. A holder that takes over from one that was lost doesn't know what that
     /// one has left in flight.
     fn is_known(&self, earlier: &Entry, entry: &Entry) -> bool {
-        let here = self.report.takeovers.iter().filter(|taken| self.report.domains[taken.host] == *self.domain);
+        let here =
+            self.report.takeovers.iter().filter(|taken| self.report.domains[taken.host] == *self.domain);
         !here.map(|taken| taken.at).any(|at| earlier.start < at && at <= entry.start)
     }
 
@@ -330,7 +331,7 @@ impl DomainLog<'_> {
             hosts.filter_map(|host| learned_range(self.spec, self.report, host)).collect();
         let least = ranges.iter().map(|(least, _)| *least).min().unwrap_or_default();
         let most = ranges.iter().map(|(_, most)| *most).max().unwrap_or(Span::MAX);
-        for change in &changes {
+        for change in changes.iter().filter(|change| change.task != Change::FORGOTTEN) {
             if !(least..=most).contains(&change.to) {
                 let detail = format!("learned {}, which isn't between {least} and {most}", change.to);
                 return Err(self.broken(Promise::LearnedRange, change.at, detail));
@@ -374,11 +375,8 @@ impl DomainLog<'_> {
 /// Every task ends once, with as many attempts as allowed, and isn't fetched again.
 fn tasks(spec: &WorldSpec, report: &Report) -> Result<(), Violation> {
     let mut attempts: Vec<Vec<&Entry>> = vec![Vec::new(); report.tasks.len()];
-    let is_forgotten = |entry: &Entry| {
-        let here = report.forgotten.iter().filter(|forgotten| forgotten.task == entry.task);
-        here.map(|forgotten| forgotten.until).any(|until| entry.end.is_some_and(|end| end <= until))
-    };
-    for entry in report.log.iter().filter(|entry| !is_forgotten(entry)) {
+    let remembered = report.log.iter().enumerate().filter(|(nth, _)| !report.forgotten.contains(nth));
+    for (_, entry) in remembered {
         attempts[entry.task].push(entry);
     }
     for (nth, (task, attempts)) in report.tasks.iter().zip(attempts).enumerate() {

@@ -145,7 +145,10 @@ impl Snapshot {
         if let Some(OldTransaction { age, owner }) = &self.old_transaction {
             lines.push(String::new());
             let age = age.countdown();
-            lines.push(live::plain(&format!("warning: a transaction has been open for {age} ({owner})"), canvas));
+            lines.push(live::plain(
+                &format!("warning: a transaction has been open for {age} ({owner})"),
+                canvas,
+            ));
             let why = "  PostgreSQL can't vacuum the tables meanwhile, and everything becomes slower; end it, see docs/fleet.md";
             lines.push(live::plain(why, canvas));
         }
@@ -164,9 +167,10 @@ impl Snapshot {
         };
         let processes: Vec<Value> = self.working.iter().map(process).collect();
         let stopped: Vec<Value> = self.stopped.iter().map(|job| report::summary(job, 0)).collect();
-        let old_transaction = self.old_transaction.as_ref().map(
-            |OldTransaction { age, owner }| json!({ "age_ms": age.as_millis_up(), "owner": owner }),
-        );
+        let old_transaction = self
+            .old_transaction
+            .as_ref()
+            .map(|OldTransaction { age, owner }| json!({ "age_ms": age.as_millis_up(), "owner": owner }));
         json!({ "processes": processes, "left": stopped, "old_transaction": old_transaction })
     }
 }
@@ -207,7 +211,10 @@ mod tests {
         let old = OldTransaction { age: Span::from_mins(61), owner };
         let snapshot = Snapshot { old_transaction: Some(old), ..Snapshot::default() };
         let shown = snapshot.draw("here", Timestamp::MIN, canvas).join("\n");
-        assert!(shown.contains("warning: a transaction has been open for 1h 1m (app, pid 12, psql)"), "{shown}");
+        assert!(
+            shown.contains("warning: a transaction has been open for 1h 1m (app, pid 12, psql)"),
+            "{shown}"
+        );
         assert!(shown.contains("PostgreSQL can't vacuum the tables"), "{shown}");
         let expected = json!({ "age_ms": 3_660_000, "owner": "app, pid 12, psql" });
         assert_eq!(snapshot.object()["old_transaction"], expected);

@@ -109,7 +109,8 @@ impl Database {
     fn judge(&mut self, domain: usize, observer: &mut Observer<'_>) -> Take {
         let row = &self.domains[domain];
         let is_older = row.history != self.history;
-        let waits = observer.without != Some(Rule::WaitAfterChange) && observer.without != Some(Rule::Timeline);
+        let waits =
+            observer.without != Some(Rule::WaitAfterChange) && observer.without != Some(Rule::Timeline);
         if is_older && waits {
             // Who held it may be in one of the lost commits, and sends until its lease ends.
             let waited = observer.now.since(observer.history_since) >= LEASE;

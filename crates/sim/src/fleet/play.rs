@@ -19,7 +19,7 @@ use super::database::{Database, DomainRow, Take, TaskRow};
 use super::processes::{Attempt, Process};
 use super::{Direction, FleetFaultKind, FleetSpec};
 use crate::site::Site;
-use crate::world::{BEGIN, Change, Entry, Forgotten, Report, Takeover, TaskEnd, WorldSpec, rules};
+use crate::world::{BEGIN, Change, Entry, Report, Takeover, TaskEnd, WorldSpec, rules};
 
 /// Plays a fleet to its end.
 pub(super) fn play(spec: &FleetSpec) -> Report {
@@ -106,8 +106,13 @@ pub(super) struct Settle {
 
 #[derive(Debug, Clone)]
 pub(super) enum Answer {
-    Registered { holder: u64, offset: i64 },
-    Beaten { wanted: Vec<usize> },
+    Registered {
+        holder: u64,
+        offset: i64,
+    },
+    Beaten {
+        wanted: Vec<usize>,
+    },
     Taken(Vec<Taken>),
     Done,
     /// This holder is dead, or its commits may be lost.
@@ -147,7 +152,7 @@ pub(super) struct Play<'a> {
     pub(super) changes: Vec<Change>,
     pub(super) takeovers: Vec<Takeover>,
     wakes: Vec<Timestamp>,
-    pub(super) forgotten: Vec<Forgotten>,
+    pub(super) forgotten: Vec<usize>,
     /// Deadlines whose commits were lost: the request, its process and its domain.
     pub(super) unstated: Vec<(usize, usize, usize)>,
     calm_at: Timestamp,
@@ -187,7 +192,8 @@ impl<'a> Play<'a> {
             tasks: vec![row; tasks.len()],
         };
         let ends = spec.faults.iter().map(|fault| BEGIN + fault.at + length(fault.kind));
-        let site = |(nth, host): (usize, &crate::world::HostSpec)| Site::new(&host.site, world.seed ^ nth as u64);
+        let site =
+            |(nth, host): (usize, &crate::world::HostSpec)| Site::new(&host.site, world.seed ^ nth as u64);
         Self {
             spec,
             rng: Rng::with_seed(world.seed),
@@ -234,7 +240,7 @@ impl<'a> Play<'a> {
                 self.post(self.now + every, Event::Beat(process, life));
             }
             Event::Look(process, life) if self.processes[process].life == life => {
-                self.call(process, Asks::Look);
+                self.look(process);
                 let every = if self.is_calm(self.now) { CALM } else { LOOK };
                 self.post(self.now + every, Event::Look(process, life));
             }
@@ -259,6 +265,16 @@ impl<'a> Play<'a> {
             Event::AtDatabase(_) | Event::Fault(_) | Event::Replicate | Event::Up => return None,
         };
         Some(self.processes[process].stopped_until)
+    }
+
+    /// Looks for work, unless the last look is not over.
+    fn look(&mut self, process: usize) {
+        let life = self.processes[process].life;
+        let is_open = |call: &Call| (call.process, call.life) == (process, life) && !call.is_over;
+        let recent = self.calls.iter().rev().take_while(|call| call.sent_at + GIVES_UP >= self.now);
+        if !recent.clone().any(|call| matches!(call.asks, Asks::Look) && is_open(call)) {
+            self.call(process, Asks::Look);
+        }
     }
 
     /// Sends a transaction.
@@ -341,7 +357,7 @@ impl<'a> Play<'a> {
         for call in self.calls.iter().filter(lost) {
             let Asks::Settle(settle) = &call.asks else { continue };
             self.log[settle.entry].received = false;
-            self.forgotten.push(Forgotten { task: settle.task, until: self.now });
+            self.forgotten.push(settle.entry);
             self.unstated.push((settle.entry, call.process, settle.domain));
         }
         self.go_down(down);
@@ -353,7 +369,11 @@ impl<'a> Play<'a> {
     }
 
     fn report(self) -> Report {
-        let end = |(task, row): (&(usize, Intent), &TaskRow)| TaskEnd { host: task.0, state: row.state, at: row.ended };
+        let end = |(task, row): (&(usize, Intent), &TaskRow)| TaskEnd {
+            host: task.0,
+            state: row.state,
+            at: row.ended,
+        };
         Report {
             tasks: self.tasks.iter().zip(&self.database.tasks).map(end).collect(),
             log: self.log,

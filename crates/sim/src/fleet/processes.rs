@@ -37,7 +37,9 @@ pub(super) struct Process {
     server: Option<(u32, u32)>,
     history_since: Timestamp,
     seen: Seen,
-    /// Deadlines that it may have to state again.
+    /// Its holder was registered on an older timeline, so its commits may be lost.
+    may_have_lost: bool,
+    /// Deadlines that it may have to state again, also those of domains that it has handed over: that may be lost too.
     stated: BTreeMap<usize, (Timestamp, Timestamp)>,
     pub(super) pump_at: Option<Timestamp>,
     pub(super) stopped_until: Timestamp,
@@ -60,6 +62,7 @@ impl Process {
             server: None,
             history_since: Timestamp::MIN,
             seen: Seen::new(),
+            may_have_lost: false,
             stated: BTreeMap::new(),
             pump_at: None,
             stopped_until: Timestamp::MIN,
@@ -144,7 +147,8 @@ impl Play<'_> {
         let this = &mut self.processes[process];
         let Process { requests_cut_until, answers_cut_until, slow_by, slow_until, .. } = *this;
         // The network of its machine is as it was.
-        *this = Process { life, requests_cut_until, answers_cut_until, slow_by, slow_until, ..Process::new() };
+        *this =
+            Process { life, requests_cut_until, answers_cut_until, slow_by, slow_until, ..Process::new() };
         for attempt in self.attempts.iter_mut().filter(|attempt| attempt.process == process) {
             let Some(entry) = attempt.entry.filter(|_| !attempt.is_cut_off) else { continue };
             attempt.is_cut_off = true;
@@ -158,14 +162,7 @@ impl Play<'_> {
     /// The process has lost everything it held, and registers again. It remembers what servers stated.
     fn lose(&mut self, process: usize) {
         let this = &mut self.processes[process];
-        if let Some(dispatch) = this.dispatch.take() {
-            for (domain, held) in &this.held {
-                let stated = dispatch.paces().pace(held.id).and_then(|pace| pace.saved_limits().server);
-                if let Some(stated) = stated {
-                    this.stated.insert(*domain, stated);
-                }
-            }
-        }
+        this.dispatch = None;
         this.held.clear();
         this.life += 1;
         this.holder = None;
@@ -189,7 +186,8 @@ impl Play<'_> {
             return true;
         }
         this.history_since = self.now;
-        this.holder.is_none()
+        this.may_have_lost = this.holder.is_some();
+        !this.may_have_lost
     }
 
     /// Runs a transaction; the process sees what is in it if it hears the database.
@@ -212,7 +210,7 @@ impl Play<'_> {
             (_, Some(holder)) => holder,
         };
         let is_fenced = matches!(call.asks, Asks::Settle(_)) && self.breaks(Rule::FencedSettles);
-        if !self.database.is_alive(holder) && !is_fenced {
+        if self.processes[process].may_have_lost || !self.database.is_alive(holder) && !is_fenced {
             return Some(Answer::Lost);
         }
         Some(match call.asks {
@@ -251,8 +249,7 @@ impl Play<'_> {
         let row = HolderRow { beat: 0, is_dead: false, offset: offset - self.database.ahead, until };
         self.database.holders.insert(holder, row);
         if !self.breaks(Rule::StateAgain) {
-            let stated = std::mem::take(&mut self.processes[process].stated);
-            for (domain, server) in stated {
+            for (domain, server) in self.processes[process].stated.clone() {
                 let limits = &mut self.database.domains[domain].limits;
                 limits.server = limits.server.max(Some(server));
             }
@@ -260,7 +257,9 @@ impl Play<'_> {
         // What it received before the failover counts as received, unless somebody else has sent something since.
         for (entry, by, domain) in std::mem::take(&mut self.unstated) {
             let of_others = |other: &Entry| {
-                other.process != by && Some(other.start) > self.log[entry].end && self.domain_of[other.host] == domain
+                other.process != by
+                    && Some(other.start) > self.log[entry].end
+                    && self.domain_of[other.host] == domain
             };
             match by == process {
                 true => self.log[entry].received = !self.log.iter().any(of_others),
@@ -317,8 +316,10 @@ impl Play<'_> {
         }
         row.limits = settle.limits;
         self.database.tasks[settle.task] = settle.row.clone();
-        self.calls[nth].committed_at = Some(self.now);
-        self.log[settle.entry].received = true;
+        // If the answer to a settle was lost, it is repeated.
+        if !std::mem::replace(&mut self.log[settle.entry].received, true) {
+            self.calls[nth].committed_at = Some(self.now);
+        }
         Answer::Done
     }
 
@@ -333,7 +334,9 @@ impl Play<'_> {
         match (asks, answer) {
             (_, None) => {}
             (_, Some(Answer::Lost)) => self.lose(process),
-            (_, Some(Answer::Registered { holder, offset })) => self.registered(process, holder, offset, sent_at),
+            (_, Some(Answer::Registered { holder, offset })) => {
+                self.registered(process, holder, offset, sent_at)
+            }
             (_, Some(Answer::Beaten { wanted })) => {
                 let trusted_from = if self.breaks(Rule::LeaseFromSending) { self.now } else { sent_at };
                 let this = &mut self.processes[process];
@@ -343,9 +346,13 @@ impl Play<'_> {
                 }
                 self.pump_at(process, self.now);
             }
-            (_, Some(Answer::Taken(taken))) => taken.into_iter().for_each(|taken| self.install(process, taken)),
+            (_, Some(Answer::Taken(taken))) => {
+                taken.into_iter().for_each(|taken| self.install(process, taken))
+            }
             (Asks::Settle(settle), Some(Answer::Done)) => self.settled(process, &settle),
-            (Asks::Release { domain, .. }, Some(Answer::Done)) => drop(self.processes[process].held.remove(&domain)),
+            (Asks::Release { domain, .. }, Some(Answer::Done)) => {
+                drop(self.processes[process].held.remove(&domain))
+            }
             (_, Some(Answer::Done)) => {}
         }
     }
@@ -374,6 +381,7 @@ impl Play<'_> {
         let trusted_from = if self.breaks(Rule::LeaseFromSending) { self.now } else { sent_at };
         let this = &mut self.processes[process];
         (this.holder, this.dispatch, this.offset) = (Some(holder), Some(dispatch), Some(offset));
+        this.may_have_lost = false;
         this.free_workers = self.spec.world.workers;
         this.valid_until = trusted_from + LEASE.less(MARGIN);
         let life = this.life;
@@ -401,7 +409,8 @@ impl Play<'_> {
         }
         let Some(id) = dispatch.paces().find(&name) else { return };
         let unreached = ReachGuard::default();
-        let held = Held { id, epoch, pending: 0, unsaved: 0, is_wanted: false, is_released: false, unreached };
+        let held =
+            Held { id, epoch, pending: 0, unsaved: 0, is_wanted: false, is_released: false, unreached };
         self.processes[process].held.insert(domain, held);
         if take == Take::Died {
             self.takeovers.extend(hosts.iter().map(|host| Takeover { host: *host, at: self.now }));
@@ -410,7 +419,7 @@ impl Play<'_> {
         for host in hosts {
             let last = self.changes.iter().rev().find(|change| change.host == host).map(|change| change.to);
             if let Some(from) = last.filter(|last| *last != delay) {
-                self.changes.push(Change { host, at: self.now, task: usize::MAX, from, to: delay });
+                self.changes.push(Change { host, at: self.now, task: Change::FORGOTTEN, from, to: delay });
             }
         }
         for (task, row) in tasks {
@@ -536,8 +545,18 @@ impl Play<'_> {
         });
         let stated = answer.stated.filter(|_| status.is_some());
         let (start, end, received_too) = (self.now, None, false);
-        let entry =
-            Entry { host, task, process, intent, start, end, status, refused, received: received_too, stated };
+        let entry = Entry {
+            host,
+            task,
+            process,
+            intent,
+            start,
+            end,
+            status,
+            refused,
+            received: received_too,
+            stated,
+        };
         self.log.push(entry);
         self.post(received, Event::Answered(nth));
     }
@@ -555,7 +574,9 @@ impl Play<'_> {
         let (true, Some(dispatch)) = (attempt.life == this.life, &mut this.dispatch) else { return };
         let Some(held) = this.held.get_mut(&domain) else { return };
         let terms = attempt.queued.terms();
-        let Some(recorded) = dispatch.record(attempt.id, terms, &attempt.permit, &answer, now) else { return };
+        let Some(recorded) = dispatch.record(attempt.id, terms, &attempt.permit, &answer, now) else {
+            return;
+        };
         let Some(pace) = dispatch.paces().pace(attempt.id) else { return };
         if let Some(change) = recorded.delay {
             self.changes.push(Change { host, at: self.now, task, from: change.from, to: change.to });
@@ -567,10 +588,13 @@ impl Play<'_> {
         let in_a_row = held.unreached.attempted(answer.reach);
         let verdict = match answer.reach {
             outcome::Reach::Unreachable => retry::judge_unreachable(in_a_row, row.used, retries_max),
-            outcome::Reach::Reached => retry::judge(answer.outcome, recorded.freshness, row.used, retries_max),
+            outcome::Reach::Reached => {
+                retry::judge(answer.outcome, recorded.freshness, row.used, retries_max)
+            }
         };
         let state = TaskState::Waiting.after(TaskStep::Claim).and_then(|state| state.after(TaskStep::Send));
-        let state = state.and_then(|state| state.after(verdict.step)).unwrap_or_else(|error| panic!("{error}"));
+        let state =
+            state.and_then(|state| state.after(verdict.step)).unwrap_or_else(|error| panic!("{error}"));
         (row.used, row.state) = (verdict.used, state);
         match verdict.step {
             TaskStep::Retry => row.ready_at = retry_at,
@@ -578,6 +602,10 @@ impl Play<'_> {
         }
         dispatch.ended(attempt.id, &attempt.ticket, now);
         let is_stated = recorded.server_until.is_some();
+        if let Some(until) = recorded.server_until {
+            let stated = this.stated.entry(domain).or_insert((until, now));
+            *stated = (*stated).max((until, now));
+        }
         if is_stated {
             held.unsaved += 1;
             if self.spec.without != Some(Rule::SavedBeforeGrant) {

@@ -117,8 +117,8 @@ pub struct Report {
     pub takeovers: Vec<Takeover>,
     /// When the machine resumed, or its processes were running again after a reboot.
     pub wakes: Vec<Timestamp>,
-    /// Results that were lost after they were received, with the commits that saved them.
-    pub forgotten: Vec<Forgotten>,
+    /// Requests, by their place in the log, whose results were lost with the commits that had saved them.
+    pub forgotten: Vec<usize>,
     /// When everything was over.
     pub ended: Timestamp,
     /// The pace domain of each host.
@@ -167,6 +167,11 @@ pub struct Change {
     pub to: Span,
 }
 
+impl Change {
+    /// In place of a task: what was learned last was not saved, and a new holder started with an older delay.
+    pub const FORGOTTEN: usize = usize::MAX;
+}
+
 /// A domain got a new holder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Takeover {
@@ -174,15 +179,6 @@ pub struct Takeover {
     pub host: usize,
     /// When it happened.
     pub at: Timestamp,
-}
-
-/// The attempts of a task until then are forgotten.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Forgotten {
-    /// The task.
-    pub task: usize,
-    /// Attempts that ended until then.
-    pub until: Timestamp,
 }
 
 /// How a task ended.

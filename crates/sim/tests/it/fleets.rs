@@ -26,7 +26,14 @@ fn fleets_break_promises_without_any_one_of_the_rules() {
             let spec = FleetSpec { without: Some(rule), ..FleetSpec::random(seed) };
             Some(spec.run().err()?.violation.promise)
         });
-        let expected = [Promise::Spacing, Promise::Burst, Promise::Deadline, Promise::Lost, Promise::Retries, Promise::Intent];
+        let expected = [
+            Promise::Spacing,
+            Promise::Burst,
+            Promise::Deadline,
+            Promise::Lost,
+            Promise::Retries,
+            Promise::Intent,
+        ];
         assert!(broken.is_some_and(|promise| expected.contains(&promise)), "without {rule:?}: {broken:?}");
     }
 }
@@ -35,7 +42,8 @@ fn fleets_break_promises_without_any_one_of_the_rules() {
 #[test]
 fn the_same_seed_gives_the_same_fleet() {
     for seed in 0..100 {
-        let run = || FleetSpec::random(seed).run().map(|report| report.log).map_err(|failed| failed.violation);
+        let run =
+            || FleetSpec::random(seed).run().map(|report| report.log).map_err(|failed| failed.violation);
         assert_eq!(run(), run(), "seed {seed}");
     }
 }

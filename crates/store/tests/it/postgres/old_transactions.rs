@@ -28,7 +28,9 @@ async fn an_old_transaction_of_another_program_is_reported_with_its_owner() {
     psql.wait().unwrap();
     loop {
         match store.old_transaction(Span::ZERO).await.unwrap() {
-            Some(old) if old.owner.contains("forgotten") => tokio::time::sleep(Duration::from_millis(50)).await,
+            Some(old) if old.owner.contains("forgotten") => {
+                tokio::time::sleep(Duration::from_millis(50)).await
+            }
             _ => break,
         }
     }
