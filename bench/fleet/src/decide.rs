@@ -12,10 +12,11 @@ use comity::core::domain::Domain;
 use comity::core::headers::PacingHints;
 use comity::core::intent::Intent;
 use comity::core::outcome::Answer;
+use comity::core::pace::Departure;
 use comity::core::rule::Profile;
 use comity::core::time::Span;
 use comity::event::Events;
-use comity::gate::{CloseMode, Departure, Gate};
+use comity::gate::{CloseMode, Gate};
 
 use crate::{KINDS, Outcome, clock, site};
 

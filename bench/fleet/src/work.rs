@@ -7,7 +7,6 @@ use std::time::Duration;
 use comity_core::domain::Domain;
 use comity_core::outcome::Outcome as AttemptOutcome;
 use comity_core::time::Span;
-use comity_store::Store;
 use comity_store::domains::{Take, Tenure};
 use comity_store::tasks::{Attempt, Claim, NewTask, Settle, Step};
 

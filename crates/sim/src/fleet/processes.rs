@@ -351,7 +351,7 @@ impl Play<'_> {
             }
             (Asks::Settle(settle), Some(Answer::Done)) => self.settled(process, &settle),
             (Asks::Release { domain, .. }, Some(Answer::Done)) => {
-                drop(self.processes[process].held.remove(&domain))
+                self.processes[process].held.remove(&domain);
             }
             (_, Some(Answer::Done)) => {}
         }
