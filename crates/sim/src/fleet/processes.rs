@@ -368,6 +368,15 @@ impl Play<'_> {
             // A late answer still counts.
             Asks::Beat => {}
             Asks::Look => call.is_over = true,
+            Asks::Settle(mut settle) => {
+                call.is_over = true;
+                // What was learned since must not be overwritten.
+                let this = &self.processes[process];
+                let pace = this.held.get(&settle.domain).zip(this.dispatch.as_ref());
+                let pace = pace.and_then(|(held, dispatch)| dispatch.paces().pace(held.id));
+                settle.limits = pace.map_or(settle.limits, Pace::saved_limits);
+                self.call(process, Asks::Settle(settle));
+            }
             asks => {
                 call.is_over = true;
                 self.call(process, asks);

@@ -3,7 +3,7 @@
 use comity_sim::check::Promise;
 use comity_sim::fleet::{FleetSpec, Rule};
 
-const FLEETS: u64 = 3_000;
+const FLEETS: u64 = 2_000;
 
 /// B4, B7, B12, B17, B20, B23, B37, B74, B77: clocks that disagree, networks that drop what is sent in either direction, stopped and killed
 /// processes, restarts of the database, and failovers that lose commits.
