@@ -24,6 +24,19 @@ impl FleetSpec {
         let sets_clock = rng.u8(..3) == 0;
         let mut faults: Vec<FleetFault> =
             (0..rng.usize(1..=5)).map(|_| fault(&mut rng, world.processes, sets_clock)).collect();
+        // A renewal whose answer comes late, and none after it.
+        for nth in 0..faults.len() {
+            if let FleetFaultKind::Slow { process, length, .. } = faults[nth].kind
+                && rng.bool()
+            {
+                let at = faults[nth].at + Span::from_millis(rng.u64(..length.as_millis_up().max(1)));
+                let length = Span::from_millis(rng.u64(15_000..40_000));
+                faults.push(FleetFault {
+                    at,
+                    kind: FleetFaultKind::Cut { process, direction: Direction::Requests, length },
+                });
+            }
+        }
         // A second failover before the first one's standby exists is another accident.
         let mut failovers = 0;
         faults.retain(|fault| {
