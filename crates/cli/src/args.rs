@@ -8,6 +8,7 @@ mod request;
 mod run;
 mod shell;
 mod sources;
+mod store;
 mod upkeep;
 pub(crate) mod urls;
 mod wiki;
@@ -31,6 +32,7 @@ pub(crate) use sources::{
     SourcesRemove, SourcesSet, Switch,
 };
 
+pub(crate) use store::{StoreCommand, StoreCopy};
 pub(crate) use upkeep::{Backup, Prune};
 pub(crate) use wiki::{Wiki, WikiArchive, WikiAssert, WikiExport};
 
@@ -158,6 +160,13 @@ pub(crate) enum Command {
     Prune(Prune),
     /// Back up the store while it is in use
     Backup(Backup),
+    /// Move a store to another kind of database
+    #[command(
+        subcommand,
+        after_help = "Example:
+  comity store copy sqlite:comity.db postgres://comity@db.example/comity"
+    )]
+    Store(StoreCommand),
     /// Ask whether a request may be sent now (exit 0: yes, the slot is reserved; exit 1: wait)
     Check(Check),
     /// Report the outcome of a request

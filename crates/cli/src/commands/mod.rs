@@ -26,6 +26,7 @@ mod serve;
 mod session;
 mod shell;
 mod sources;
+mod store;
 mod stream;
 mod table;
 mod top;
@@ -63,6 +64,10 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<u8> {
         Command::Items(command) => items::run(&global, &config()?, command).await?,
         Command::Prune(prune) => prune::run(&global, &config()?, &prune).await?,
         Command::Backup(backup) => backup::run(&global, &config()?, &backup).await?,
+        Command::Store(command) => {
+            config()?;
+            store::run(&global, command).await?
+        }
         Command::Check(check) => decide::check(&global, &config()?, check).await?,
         Command::Record(record) => decide::record(&global, &config()?, record).await?,
         Command::Top(top) => top::run(&global, &config()?, &top).await?,

@@ -12,7 +12,7 @@ use comity::redact::shell_word;
 use comity::status::Status;
 use comity::store::Store;
 use comity::store::jobs::Job;
-use comity::store::status::LiveProcess;
+use comity::store::status::{LiveProcess, OldTransaction};
 use serde_json::{Value, json};
 
 use super::{report, table};
@@ -84,6 +84,8 @@ struct Snapshot {
     working: Vec<(LiveProcess, Option<Status>)>,
     /// Open jobs that no process works on.
     stopped: Vec<Job>,
+    /// What keeps the database from cleaning up.
+    old_transaction: Option<OldTransaction>,
 }
 
 impl Snapshot {
@@ -103,7 +105,8 @@ impl Snapshot {
             job.state == JobState::Running && job.counts.waiting() > 0 && !named.contains(&job.name)
         });
         stopped.truncate(STOPPED_MAX);
-        Ok(Self { working, stopped })
+        let old_transaction = store.old_transaction(OLD_TRANSACTION).await?;
+        Ok(Self { working, stopped, old_transaction })
     }
 
     fn draw(&self, place: &str, now: Timestamp, canvas: Canvas) -> Vec<String> {
@@ -146,6 +149,16 @@ impl Snapshot {
             );
             lines.push(live::plain(&line, canvas));
         }
+        if let Some(OldTransaction { age, owner }) = &self.old_transaction {
+            lines.push(String::new());
+            let age = age.countdown();
+            lines.push(live::plain(
+                &format!("warning: a transaction has been open for {age} ({owner})"),
+                canvas,
+            ));
+            let why = "  PostgreSQL can't vacuum the tables meanwhile, and everything becomes slower; end it, see docs/fleet.md";
+            lines.push(live::plain(why, canvas));
+        }
         lines
     }
 
@@ -161,7 +174,11 @@ impl Snapshot {
         };
         let processes: Vec<Value> = self.working.iter().map(process).collect();
         let stopped: Vec<Value> = self.stopped.iter().map(|job| report::summary(job, 0)).collect();
-        json!({ "processes": processes, "left": stopped })
+        let old_transaction = self
+            .old_transaction
+            .as_ref()
+            .map(|OldTransaction { age, owner }| json!({ "age_ms": age.as_millis_up(), "owner": owner }));
+        json!({ "processes": processes, "left": stopped, "old_transaction": old_transaction })
     }
 }
 
@@ -184,5 +201,31 @@ const TICK: Duration = Duration::from_millis(250);
 const COLUMNS: usize = 500;
 /// Rows of the output without a terminal.
 const ROWS: usize = 200;
+/// A transaction that is open for this long is shown.
+const OLD_TRANSACTION: Span = Span::from_mins(5);
 /// Maximum number of stopped jobs to show.
 const STOPPED_MAX: usize = 5;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_old_transaction_is_shown_with_its_owner_and_is_null_in_json_without_one() {
+        let canvas = Canvas { columns: 200, rows: 50, colored: false, unicode: true };
+        let fine = Snapshot::default();
+        assert!(fine.object()["old_transaction"].is_null());
+        assert!(!fine.draw("here", Timestamp::MIN, canvas).join("\n").contains("warning"));
+        let owner = "app, pid 12, psql".to_owned();
+        let old = OldTransaction { age: Span::from_mins(61), owner };
+        let snapshot = Snapshot { old_transaction: Some(old), ..Snapshot::default() };
+        let shown = snapshot.draw("here", Timestamp::MIN, canvas).join("\n");
+        assert!(
+            shown.contains("warning: a transaction has been open for 1h 1m (app, pid 12, psql)"),
+            "{shown}"
+        );
+        assert!(shown.contains("PostgreSQL can't vacuum the tables"), "{shown}");
+        let expected = json!({ "age_ms": 3_660_000, "owner": "app, pid 12, psql" });
+        assert_eq!(snapshot.object()["old_transaction"], expected);
+    }
+}

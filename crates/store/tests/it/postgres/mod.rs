@@ -2,6 +2,7 @@
 
 mod copy;
 mod globs;
+mod old_transactions;
 mod opening;
 mod quiet;
 mod replaced_server;
