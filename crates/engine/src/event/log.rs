@@ -1,6 +1,7 @@
 //! Writes events to the log. What would be the same line again and again is a warning once: the failures of one site for one
 //! reason are counted, and listed at `info`.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 
@@ -95,16 +96,18 @@ impl Log {
             Domain::of_url(final_url.unwrap_or(url)).map_or_else(|_| String::new(), |site| site.to_string());
         let is_repeated = {
             let failures = &mut lock(&self.0).failures;
-            match failures.get_mut(&(site.clone(), error.to_owned())) {
-                Some(more) => {
-                    *more += 1;
+            let has_room = failures.len() < FAILURES_MAX;
+            match failures.entry((site, error.to_owned())) {
+                Entry::Occupied(mut more) => {
+                    *more.get_mut() += 1;
                     true
                 }
-                None if failures.len() < FAILURES_MAX => {
-                    failures.insert((site, error.to_owned()), 0);
+                Entry::Vacant(place) => {
+                    if has_room {
+                        place.insert(0);
+                    }
                     false
                 }
-                None => false,
             }
         };
         match is_repeated {

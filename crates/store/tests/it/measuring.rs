@@ -156,6 +156,7 @@ async fn jobs(store: &dyn Store, holder: HolderId) {
         store.beat(holder, at(0)).await.unwrap();
         let settle = |(nth, task): (usize, &comity_store::tasks::TaskRow)| Settle {
             task: task.id,
+            url_key: None,
             job,
             tenure,
             attempts: Vec::new(),
@@ -217,7 +218,6 @@ async fn lists_in_sqlite() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "measures"]
 async fn lists_in_postgresql() {
-    use comity_conformance::Backend;
-    let schema = crate::postgres::schema().await;
-    measure(&*schema.store().await).await;
+    let backend: Box<dyn comity_conformance::Backend> = Box::new(crate::postgres::schema().await);
+    measure(&*backend.store().await).await;
 }

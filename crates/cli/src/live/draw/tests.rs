@@ -37,6 +37,7 @@ fn status() -> Status {
             held("slow.example", "rule", "1 request in flight", None, None),
         ],
         more: 3,
+        ..Status::default()
     }
 }
 
