@@ -54,7 +54,7 @@ def run(bench: Bench) -> str:
         decided = decisions(bench, database, redis_port)
         fetched = pages(bench, database)
         settled = claims(bench, database)
-    programs = (database.version(), w13.redis_version())
+        programs = (database.version(), w13.redis_version())
     text = report.section(bench, INTRODUCTION, decided, [
         "work", "contestant", "processes", "runs", "decisions/s", "÷ best peer", "early", "hand-over 99 %, ms", "CPU per decision, µs", "goal"],
         PACKAGES, programs, "servers on one, contestants on both")
