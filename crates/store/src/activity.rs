@@ -205,6 +205,10 @@ pub const INTERVAL: Span = Span::from_mins(5);
 pub const TRAFFIC_INTERVAL: Span = Span::from_secs(10);
 /// How long traffic is kept.
 pub const TRAFFIC_KEPT: Span = Span::from_hours(25);
+/// How long the history of a domain is kept after its last interval.
+pub(crate) const HISTORY_KEPT: Span = Span::from_hours(25);
+/// How many old histories are deleted with a report.
+pub(crate) const FORGOTTEN_AT_ONCE: u32 = 100;
 /// [`DomainPage::found`] is at most this.
 pub const FOUND_MAX: u64 = 10_000;
 /// If a name matches no more domains than this, they are sorted in memory; otherwise, an index is searched for some of them.

@@ -186,10 +186,13 @@ pub(crate) async fn what_happened_under_several_holders_is_added_up(backend: &dy
     assert_eq!(history("a.example").await, [first, sample(next, 3)]);
     assert_eq!(history("unknown.example").await, []);
 
-    // After a day, it is forgotten.
+    // After a day, it is forgotten, also that of domains that nobody uses any more.
+    let quiet = one.taken("quiet.example", at(0)).await.tenure;
+    report(&one, quiet, activity(1), vec![sample(slot(0), 5)], 1).await;
     let (late, hour) = (now + 26 * 3_600, slot(now + 26 * 3_600));
     report(&other, second, activity(1), vec![sample(hour, 1)], late).await;
     assert_eq!(history("a.example").await, [sample(hour, 1)]);
+    assert_eq!(history("quiet.example").await, []);
 }
 
 pub(crate) async fn a_deleted_domain_leaves_no_history(backend: &dyn Backend) {

@@ -19,8 +19,8 @@ use super::{Postgres, at, us};
 use crate::Reply;
 use crate::activity::{
     ActivityStore, COUNTED_MAX, DomainActivity, DomainCursor, DomainPage, DomainQuery, DomainReport,
-    FOUND_MAX, Found, LastAnswer, ListedDomain, SORTED_MAX, Sample, TRAFFIC_INTERVAL, TRAFFIC_KEPT, Traffic,
-    TrafficPoint, sort_found,
+    FORGOTTEN_AT_ONCE, FOUND_MAX, Found, HISTORY_KEPT, LastAnswer, ListedDomain, SORTED_MAX, Sample,
+    TRAFFIC_INTERVAL, TRAFFIC_KEPT, Traffic, TrafficPoint, sort_found,
 };
 use crate::domains::DomainKey;
 use crate::history::History;
@@ -29,6 +29,7 @@ impl ActivityStore for Postgres {
     fn report_activity(&self, traffic: Traffic, domains: Vec<DomainReport>, now: Timestamp) -> Reply<'_, ()> {
         self.write(move |tx| {
             tx.report_domains(&domains, now)?;
+            tx.forget_old_histories(now)?;
             tx.add_traffic(&traffic, now)
         })
     }
@@ -175,6 +176,12 @@ impl Tx<'_> {
             SELECT * FROM unnest($1, $2, $3) AS given (id, until, samples) ORDER BY id
             ON CONFLICT (domain_id) DO UPDATE SET until_us = excluded.until_us, samples = excluded.samples";
         self.change(sql, &[&ids, &until, &bytes]).map(|_| ())
+    }
+
+    fn forget_old_histories(&mut self, now: Timestamp) -> Result<()> {
+        let sql = "DELETE FROM domain_history WHERE domain_id IN (SELECT domain_id FROM domain_history
+            WHERE until_us < $1 ORDER BY domain_id LIMIT $2 FOR UPDATE SKIP LOCKED)";
+        self.change(sql, &[&us(now - HISTORY_KEPT), &i64::from(FORGOTTEN_AT_ONCE)]).map(|_| ())
     }
 
     fn traffic(&mut self, since: Timestamp, every: Span) -> Result<Vec<TrafficPoint>> {

@@ -12,8 +12,8 @@ use super::{Sqlite, at, us};
 use crate::Reply;
 use crate::activity::{
     ActivityStore, COUNTED_MAX, DomainActivity, DomainCursor, DomainPage, DomainQuery, DomainReport,
-    FOUND_MAX, Found, LastAnswer, ListedDomain, SORTED_MAX, Sample, TRAFFIC_INTERVAL, TRAFFIC_KEPT, Traffic,
-    TrafficPoint, sort_found,
+    FORGOTTEN_AT_ONCE, FOUND_MAX, Found, HISTORY_KEPT, LastAnswer, ListedDomain, SORTED_MAX, Sample,
+    TRAFFIC_INTERVAL, TRAFFIC_KEPT, Traffic, TrafficPoint, sort_found,
 };
 use crate::domains::DomainKey;
 use crate::history::History;
@@ -22,7 +22,8 @@ impl ActivityStore for Sqlite {
     fn report_activity(&self, traffic: Traffic, domains: Vec<DomainReport>, now: Timestamp) -> Reply<'_, ()> {
         self.writer.run(move |tx| {
             tx.add_traffic(&traffic, now)?;
-            domains.iter().try_for_each(|report| tx.report_domain(report, now))
+            domains.iter().try_for_each(|report| tx.report_domain(report, now))?;
+            tx.forget_old_histories(now)
         })
     }
 
@@ -133,6 +134,12 @@ impl Tx<'_> {
             ON CONFLICT (domain_id) DO UPDATE SET until_us = ?2, samples = ?3";
         let until = history.until().map_or(0, us);
         self.sql.prepare_cached(sql)?.execute(params![key.0, until, history.encode()])?;
+        Ok(())
+    }
+
+    fn forget_old_histories(&self, now: Timestamp) -> rusqlite::Result<()> {
+        let sql = "DELETE FROM history WHERE domain_id IN (SELECT domain_id FROM history WHERE until_us < ?1 LIMIT ?2)";
+        self.sql.prepare_cached(sql)?.execute(params![us(now - HISTORY_KEPT), FORGOTTEN_AT_ONCE])?;
         Ok(())
     }
 

@@ -114,6 +114,7 @@ CREATE TABLE history (
     until_us INTEGER NOT NULL,
     samples BLOB NOT NULL
 ) STRICT;
+CREATE INDEX history_until ON history (until_us);
 CREATE TRIGGER activity_follows_domains AFTER DELETE ON domains
 BEGIN
     DELETE FROM activity WHERE domain_id = OLD.id;

@@ -217,6 +217,7 @@ async fn lists_in_sqlite() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "measures"]
 async fn lists_in_postgresql() {
+    use comity_conformance::Backend;
     let schema = crate::postgres::schema().await;
-    measure(&*comity_conformance::Backend::store(&schema).await).await;
+    measure(&*schema.store().await).await;
 }

@@ -98,6 +98,7 @@ CREATE TABLE domain_history (
     until_us bigint NOT NULL,
     samples bytea NOT NULL
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05);
+CREATE INDEX domain_history_until ON domain_history (until_us);
 -- It has no structure that could be compressed.
 ALTER TABLE domain_history ALTER samples SET STORAGE EXTERNAL;
 
