@@ -225,14 +225,20 @@ fn lead(waits: &[Waiting], longest: &[HeldBack]) -> String {
 
 async fn processes(state: &ServingState) -> Result<Vec<Process>, Failure> {
     let live = state.store.live_processes().await?;
-    let processes = live.into_iter().map(|one| {
+    let mut processes = Vec::new();
+    for one in live {
         let status: Option<Status> = one.status.and_then(|(json, _)| serde_json::from_value(json).ok());
         let work = status.as_ref().and_then(|status| status.work.clone());
         let (meter, rate, left, progress) = work.as_ref().map(progress).unwrap_or_default();
-        let job = work.filter(|work| work.unit == "URLs" || work.unit == "pages").map(|work| work.name);
-        Process { name: one.name, since: one.since, status, meter, rate, left, progress, job }
-    });
-    Ok(processes.collect())
+        // Runs and archives have names, too.
+        let job = match work {
+            Some(work) => state.store.find_job(work.name).await?.map(|job| job.name),
+            None => None,
+        };
+        let (name, since) = (one.name, one.since);
+        processes.push(Process { name, since, status, meter, rate, left, progress, job });
+    }
+    Ok(processes)
 }
 
 /// The progress of a piece of work: a bar, the rate, the time that is left, and numbers.
