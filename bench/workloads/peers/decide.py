@@ -66,7 +66,8 @@ async def throttled(sender: Sender, until: float) -> None:
 
     store = RedisStore(server=f"redis://127.0.0.1:{PLACE}/0")
     limiters = [Throttled(using=RateLimiterType.GCRA.value, store=store,
-                          quota=rate_limiter.per_duration(timedelta(milliseconds=DELAY_MS * (kind + 1)), limit=1, burst=1))
+                          # Its periods are whole seconds: a thousand requests in as many seconds as there are milliseconds between two.
+                          quota=rate_limiter.per_duration(timedelta(seconds=DELAY_MS * (kind + 1)), limit=1000, burst=1))
                 for kind in range(KINDS)]
 
     async def ask(site: int) -> float:
