@@ -21,6 +21,7 @@ pub(crate) fn run(log: &str) -> Outcome<()> {
         setsockopt(&socket, sockopt::RcvBuf, &BUFFER)?;
     }
     socket.set_read_timeout(Some(Duration::from_millis(100)))?;
+    #[expect(clippy::disallowed_methods, reason = "a benchmark's errors end it")]
     let mut stdout = std::io::stdout();
     writeln!(stdout, "{}", socket.local_addr()?.port())?;
     stdout.flush()?;

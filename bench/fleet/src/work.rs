@@ -71,6 +71,7 @@ pub(crate) fn work(store: &str, process: &str, seconds: &str) -> Outcome<()> {
                 let Some(tenure) = tenures.get(&claimed.domain).copied() else { continue };
                 settles.extend(claimed.tasks.iter().map(|task| Settle {
                     task: task.id,
+                    url_key: None,
                     job: job.id,
                     tenure,
                     robots: None,

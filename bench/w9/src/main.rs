@@ -130,6 +130,7 @@ async fn work(
         let step = Step::Done { status: 200, bytes: 1_000, file: None, content_type: None };
         settles.push(Settle {
             task: task.id,
+            url_key: None,
             job: job.id,
             tenure: taken.tenure,
             robots: None,

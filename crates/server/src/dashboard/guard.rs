@@ -71,7 +71,7 @@ async fn guarded(service: &Service, mut request: Request, next: Next, need: Need
             }
             response
         }
-        Err(response) => response,
+        Err(response) => *response,
     };
     let route = route.as_ref().map_or("none", |route| route.as_str());
     crate::api::count_response(service, &method, route, secured(response))
@@ -79,11 +79,11 @@ async fn guarded(service: &Service, mut request: Request, next: Next, need: Need
 
 /// Finds out who looks, and attaches that to the request. Returns a cookie to set, or the response if the request is
 /// refused.
-fn admit(service: &Service, request: &mut Request, need: Need) -> Result<Option<HeaderValue>, Response> {
+fn admit(service: &Service, request: &mut Request, need: Need) -> Result<Option<HeaderValue>, Box<Response>> {
     let supervisor = service.supervisor();
     let checked = supervisor
         .with_access(|access| access.check_browser(request.method(), request.uri(), request.headers()));
-    checked.map_err(|problem| Failure(problem).into_response())?;
+    checked.map_err(|problem| Box::new(Failure(problem).into_response()))?;
     let (name, now) = (session::cookie_name(service.port()), service.now());
     let known = session::cookie(request.headers(), &name);
     let open = supervisor.with_access(|access| access.is_open());
@@ -101,7 +101,7 @@ fn admit(service: &Service, request: &mut Request, need: Need) -> Result<Option<
         })
         .flatten();
     if caller.is_none() && need == Need::Session {
-        return Err(to_login(request));
+        return Err(Box::new(to_login(request)));
     }
     let form_token = service.sessions().form_token(&id);
     // Without a session there is nobody to be; only the login sees this.

@@ -113,7 +113,9 @@ mod tests {
         let mut pooled = Line::default();
         assert!([7, 7, 8, 7, 7, 7, 7, 7, 7, 7, 7].into_iter().all(|server| pooled.seen(server).is_none()));
         let mut late = Line::default();
-        (0..8).for_each(|_| drop(late.seen(7)));
+        for _ in 0..8 {
+            late.seen(7);
+        }
         assert_eq!([late.seen(8), late.seen(7)], [Some(Listen::End); 2]);
     }
 }

@@ -61,7 +61,7 @@ async fn fill(store: &dyn Store) -> HolderId {
         });
         let (reports, since) = (reports.collect(), ThisMachine.up());
         store.report_activity(Traffic::default(), reports, at(1)).await.unwrap();
-        reporting = reporting + ThisMachine.up().less(since);
+        reporting += ThisMachine.up().less(since);
     }
     let all = ThisMachine.up().less(before).as_micros();
     eprintln!("{DOMAINS} domains taken and reported in {} ms", all / 1_000);
@@ -73,7 +73,7 @@ fn report(tenure: comity_store::domains::Tenure, value: u64) -> DomainReport {
     let activity = DomainActivity {
         delay: Span::from_millis(value),
         learned: Span::from_millis(value % 1_000),
-        held_until: (value % 3 == 0).then(|| at(value)),
+        held_until: value.is_multiple_of(3).then(|| at(value)),
         limit: Some("min_delay".to_owned()),
         success_streak: 3,
         error_streak: 0,

@@ -24,7 +24,7 @@ pub(super) async fn of_job(store: &dyn Store, job: &Job) -> anyhow::Result<Optio
     if let ([(count, _)], false) = (reasons.as_mut_slice(), is_all) {
         *count = job.counts.skipped;
     }
-    reasons.sort_by(|a, b| b.0.cmp(&a.0));
+    reasons.sort_by_key(|(count, _)| std::cmp::Reverse(*count));
     reasons.truncate(SHOWN);
     Ok((!reasons.is_empty()).then_some(Skips(reasons)))
 }
