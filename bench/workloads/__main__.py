@@ -12,7 +12,7 @@ import tempfile
 from . import processes
 from .bench import Bench
 
-WORKLOADS = ("W1", "W2", "W3", "W4", "W5", "W7", "W11", "W12", "W13", "W14", "W15")
+WORKLOADS = ("W1", "W2", "W3", "W4", "W5", "W7", "W9", "W10", "W11", "W12", "W13", "W14", "W15")
 
 
 def main() -> int:
@@ -20,7 +20,7 @@ def main() -> int:
     parser.add_argument("workload", choices=WORKLOADS)
     parser.add_argument("--binaries", type=pathlib.Path, required=True,
                         help="folder with comity and the bench-… programs")
-    parser.add_argument("--python", type=pathlib.Path, required=True, help="the peers' Python (W11, W14 and W15 have none)")
+    parser.add_argument("--python", type=pathlib.Path, required=True, help="the peers' Python (W9, W11, W14 and W15 have none)")
     parser.add_argument("--runs", type=int, default=3, help="runs a median is taken of (default: 3)")
     parser.add_argument("--only", default="", help="only contestants whose name contains this (for trying out)")
     arguments = parser.parse_args()

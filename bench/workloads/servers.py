@@ -214,6 +214,10 @@ class Judge:
         """Requests up to now belong to an earlier run."""
         self._read = self.log.stat().st_size
 
+    def was_asked(self) -> bool:
+        """Whether a request has arrived since `forget`."""
+        return self.log.stat().st_size > self._read
+
     def arrivals(self) -> judge.Arrivals:
         """The requests since `forget`."""
         return judge.Arrivals(self.log, self._read)
@@ -265,3 +269,99 @@ def wait_until(ready, server, output: pathlib.Path):
             break
         time.sleep(0.02)
     raise processes.CouldNotRun(f"{server.args[0]}: did not start:\n{output.read_text(errors='replace')}")
+
+
+class Postgres:
+    """A PostgreSQL with pg_stat_statements, for any number of stores."""
+
+    def __init__(self, folder: pathlib.Path, programs: pathlib.Path, port: int, server):
+        self.data, self._programs, self._port, self._server = folder / "data", programs, port, server
+        self._stores = 0
+
+    def fresh_url(self, schema: str | None = None) -> str:
+        """A store that does not exist yet."""
+        self._stores += 1
+        return f"postgres://postgres@127.0.0.1:{self._port}/postgres?schema={schema or f'bench_{self._stores}'}&sslmode=disable"
+
+    def fresh_database(self) -> str:
+        """An empty database, for libpq."""
+        self._stores += 1
+        self.query(f"CREATE DATABASE peer_{self._stores}")
+        return f"host=127.0.0.1 port={self._port} user=postgres dbname=peer_{self._stores} sslmode=disable"
+
+    def query(self, sql: str) -> str:
+        """What psql prints."""
+        command = [self._programs / "psql", "-h", "127.0.0.1", "-p", self._port, "-U", "postgres", "-X", "-qAt", "-v", "ON_ERROR_STOP=1",
+                   "-c", sql, "postgres"]
+        done = subprocess.run([str(part) for part in command], capture_output=True, text=True)
+        if done.returncode:
+            raise processes.CouldNotRun(f"psql: {sql}: {done.stderr}")
+        return done.stdout.strip()
+
+    def forget_statements(self) -> None:
+        """Statements up to now belong to an earlier run."""
+        self.query("SELECT pg_stat_statements_reset()")
+
+    def round_trips(self) -> int:
+        """The statements since then and two for each transaction, of which some share a round trip."""
+        return int(self.query("""
+            SELECT coalesce(sum(calls) FILTER (WHERE query ~* '^(SELECT|INSERT|UPDATE|DELETE|WITH|LOCK|NOTIFY|LISTEN)' AND query NOT LIKE '%pg_current_xact_id()%'), 0)
+                + 2 * coalesce(sum(calls) FILTER (WHERE query ~* '^BEGIN'), 0)
+            FROM pg_stat_statements WHERE query NOT LIKE '%pg_stat_statements%'"""))
+
+    def cpu_seconds(self) -> float:
+        """User and system time of the server so far, with those of its processes that ended."""
+        ticks = 0
+        for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
+            with contextlib.suppress(OSError):
+                fields = stat.read_text().rpartition(")")[2].split()
+                if int(stat.parent.name) == self._pid():
+                    # Its own, and those of its children that were waited for.
+                    ticks += sum(map(int, fields[11:15]))
+                elif int(fields[1]) == self._pid():
+                    ticks += int(fields[11]) + int(fields[12])
+        return ticks / os.sysconf("SC_CLK_TCK")
+
+    def _pid(self) -> int:
+        return int((self.data / "postmaster.pid").read_text().split()[0])
+
+    def version(self) -> str:
+        """The number alone."""
+        return f"PostgreSQL {self.query('SHOW server_version').split()[0]}"
+
+
+@contextlib.contextmanager
+def postgres(bench: Bench, core: int | str = processes.SERVER_CORE):
+    """An unprivileged PostgreSQL in a temporary folder, on a free port, as durable as it comes."""
+    found = sorted(pathlib.Path("/usr/lib/postgresql").glob("*/bin"))
+    if not found:
+        raise processes.CouldNotRun("PostgreSQL: not found; install the package postgresql")
+    folder, port, programs = bench.fresh_folder(), free_port(), found[-1]
+    as_user = []
+    if os.geteuid() == 0:
+        # It refuses to run as root, and its user must reach the folder.
+        as_user = ["runuser", "-u", "postgres", "--"]
+        shutil.chown(folder, "postgres")
+        bench.folder.chmod(0o755)
+    data = folder / "data"
+    subprocess.run([*as_user, programs / "initdb", "--auth=trust", "--username=postgres", "--encoding=UTF8", "--locale=C", "-D", data],
+                   check=True, stdout=subprocess.DEVNULL)
+    with (data / "postgresql.conf").open("a") as settings:
+        settings.write(f"port = {port}\nlisten_addresses = '127.0.0.1'\nunix_socket_directories = ''\nmax_connections = 200\n"
+                       "shared_buffers = 512MB\nmax_wal_size = 4GB\nshared_preload_libraries = 'pg_stat_statements'\n"
+                       "max_locks_per_transaction = 1024\n")
+    server = processes.start([*as_user, programs / "postgres", "-D", data], core, folder / "output", folder)
+    try:
+        wait_for_port(port, server, folder / "output")
+        database = Postgres(folder, programs, port, server)
+        wait_until(lambda: _answers(database), server, folder / "output")
+        database.query("CREATE EXTENSION pg_stat_statements")
+        yield database
+    finally:
+        processes.stop_server(server)
+
+
+def _answers(database: Postgres) -> bool:
+    with contextlib.suppress(processes.CouldNotRun):
+        return database.query("SELECT 1") == "1"
+    return False

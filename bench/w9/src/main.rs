@@ -4,7 +4,10 @@
 //! claim, settle and park, and take the median. Each lane is claimed with one task, so that every size does the same
 //! work; in a small queue, a lane has no more than that. URLs are in random order of domains. Memory is the peak of the
 //! whole process so far. Times are those of this process; what counts is the ratio to the smallest size.
+//!
+//! Usage: `bench-w9 [SIZES [POSTGRES_URL DATA_FOLDER]]`. `SIZE` in the URL stands for the number of tasks: each size has a store of its own.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -21,14 +24,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         Some(list) => list.split(',').map(str::parse).collect::<Result<_, _>>()?,
         None => vec![10_000, 100_000, 1_000_000, 10_000_000],
     };
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build()?;
+    let server = std::env::args().nth(2).zip(std::env::args_os().nth(3).map(PathBuf::from));
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     println!(
         "| tasks | filling, URLs/s | claim of {LANES} lanes, ms | ÷ smallest | settle of {LANES}, ms | peak memory, MB | database, MB |"
     );
     println!("| --- | --- | --- | --- | --- | --- | --- |");
     let mut smallest = None;
     for size in sizes {
-        let measured = runtime.block_on(measure(size))?;
+        let measured = runtime.block_on(measure(size, server.as_ref()))?;
         let claim = measured.claim.as_secs_f64() * 1e3;
         let base = *smallest.get_or_insert(claim);
         println!(
@@ -50,10 +54,17 @@ struct Measured {
     bytes: u64,
 }
 
-async fn measure(size: u64) -> Result<Measured, Box<dyn std::error::Error>> {
+async fn measure(
+    size: u64,
+    server: Option<&(String, PathBuf)>,
+) -> Result<Measured, Box<dyn std::error::Error>> {
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("w9.db");
-    let store: Arc<dyn Store> = comity_store::open(&format!("sqlite:{}", path.display()))?;
+    let url = match server {
+        Some((url, _)) => url.replace("SIZE", &size.to_string()),
+        None => format!("sqlite:{}", path.display()),
+    };
+    let store: Arc<dyn Store> = tokio::task::spawn_blocking(move || comity_store::open(&url)).await??;
     let mut now = Timestamp::from_secs(1_800_000_000);
     let holder = store.register("w9".to_owned(), now).await?;
     let (job, _) = store.open_job("w9".to_owned(), Default::default(), now).await?;
@@ -68,7 +79,10 @@ async fn measure(size: u64) -> Result<Measured, Box<dyn std::error::Error>> {
         claims.push(claim);
         settles.push(settle);
     }
-    let bytes = std::fs::metadata(&path)?.len();
+    let bytes = match server {
+        Some((_, data)) => size_of_folder(data)?,
+        None => std::fs::metadata(&path)?.len(),
+    };
     Ok(Measured { fill_rate, claim: median(claims), settle: median(settles), bytes })
 }
 
@@ -116,6 +130,7 @@ async fn work(
         let step = Step::Done { status: 200, bytes: 1_000, file: None, content_type: None };
         settles.push(Settle {
             task: task.id,
+            url_key: None,
             job: job.id,
             tenure: taken.tenure,
             robots: None,
@@ -129,6 +144,16 @@ async fn work(
     let settle = began.elapsed();
     store.park(holder, lanes).await?;
     Ok((claim, settle))
+}
+
+/// The size of all files in a folder; some may vanish meanwhile.
+fn size_of_folder(folder: &Path) -> std::io::Result<u64> {
+    let mut bytes = 0;
+    for entry in std::fs::read_dir(folder)?.flatten() {
+        let Ok(found) = entry.metadata() else { continue };
+        bytes += if found.is_dir() { size_of_folder(&entry.path()).unwrap_or(0) } else { found.len() };
+    }
+    Ok(bytes)
 }
 
 /// The benchmark's clock.

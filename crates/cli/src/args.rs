@@ -8,6 +8,7 @@ mod request;
 mod run;
 mod shell;
 mod sources;
+mod store;
 mod upkeep;
 pub(crate) mod urls;
 mod wiki;
@@ -28,9 +29,10 @@ pub(crate) use run::{Exec, Run, Scrape, ScrapeOptions};
 pub(crate) use shell::{Completions, Man};
 pub(crate) use sources::{
     Cadence, ExportItems, ItemFormat, Items, ListFormat, Selection, Sources, SourcesAdd, SourcesImport,
-    SourcesSet, Switch,
+    SourcesRemove, SourcesSet, Switch,
 };
 
+pub(crate) use store::{StoreCommand, StoreCopy};
 pub(crate) use upkeep::{Backup, Prune};
 pub(crate) use wiki::{Wiki, WikiArchive, WikiAssert, WikiExport};
 
@@ -158,6 +160,13 @@ pub(crate) enum Command {
     Prune(Prune),
     /// Back up the store while it is in use
     Backup(Backup),
+    /// Move a store to another kind of database
+    #[command(
+        subcommand,
+        after_help = "Example:
+  comity store copy sqlite:comity.db postgres://comity@db.example/comity"
+    )]
+    Store(StoreCommand),
     /// Ask whether a request may be sent now (exit 0: yes, the slot is reserved; exit 1: wait)
     Check(Check),
     /// Report the outcome of a request
@@ -175,7 +184,7 @@ pub(crate) enum Command {
     /// List the profiles, or print one as configuration to copy
     #[command(after_help = "Examples:
   comity profiles
-  comity profiles standard >> comity.toml")]
+  comity profiles collector > rules.toml          # to change, and use with --config rules.toml")]
     Profiles {
         /// Profile to print [default: list all of them]
         name: Option<String>,
@@ -190,13 +199,17 @@ pub(crate) enum Command {
 #[derive(Debug, Clone, Group)]
 #[command(after_help = "Examples:
   comity demo
+  comity demo --stay              # keeps the dashboard up until Ctrl-C
   comity demo --keep              # keeps the store and the pages, to look around
 
-Needs no network and leaves nothing behind. The sites count requests that arrive too early: there are none.")]
+Prints the address of a dashboard first; open it in a browser. Needs no network and leaves nothing behind. The sites count requests that arrive too early: there are none.")]
 pub(crate) struct Demo {
     /// Keep the store and the pages, and print where they are
     #[arg(long)]
     pub(crate) keep: bool,
+    /// Keep the dashboard up after the demo, until Ctrl-C
+    #[arg(long)]
+    pub(crate) stay: bool,
 }
 
 /// Start test sites on loopback: strict, slow, flaky, or with a hidden limit
@@ -248,7 +261,7 @@ pub(crate) struct Serve {
     #[arg(long)]
     pub(crate) insecure: bool,
     /// Create a token for this role, print it and its configuration, and exit
-    #[arg(long, value_name = "ROLE", value_parser = ["use", "admin"])]
+    #[arg(long, value_name = "ROLE", value_parser = ["view", "use", "admin"])]
     pub(crate) make_token: Option<String>,
     /// Append the token's line to this file (mode 0600) instead of printing it
     #[arg(long, value_name = "FILE", requires = "make_token")]

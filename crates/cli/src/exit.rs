@@ -58,6 +58,12 @@ pub(crate) fn remove_temp_folder() {
     }
 }
 
+/// Whether a file is deleted when this process ends.
+pub(crate) fn is_temporary(file: &Path) -> bool {
+    let folder = TEMP_FOLDER.lock().unwrap_or_else(PoisonError::into_inner);
+    folder.as_ref().is_some_and(|folder| file.starts_with(folder))
+}
+
 /// Quits immediately, as after a second Ctrl-C.
 pub(crate) fn quit_now() -> ! {
     remove_temp_folder();

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use comity::archive::{Archive, Files, Warc};
@@ -14,7 +14,7 @@ use comity::config::{
 use comity::core::domain::Domain;
 use comity::core::rule::Profile;
 use comity::core::time::Span;
-use comity::event::Events;
+use comity::event::{Events, Listener};
 use comity::gate::{Gate, GateError};
 use comity::redact;
 use comity::request::JobRequest;
@@ -24,9 +24,14 @@ use crate::args::{Format, Global};
 use crate::exit::usage;
 use crate::output;
 
-/// Loads the configuration from file, environment, global flags and `overrides`.
+/// Loads the configuration from file, environment, global flags and `overrides`. Warns if others can read its secrets.
 pub(crate) fn config(global: &Global, overrides: Overrides) -> anyhow::Result<Config> {
     config_from(global, overrides, Profile::standard())
+}
+
+/// Like [`config`] for the many short commands that look and steer, and for a second look: without the warning.
+pub(crate) fn config_without_warning(global: &Global, overrides: Overrides) -> anyhow::Result<Config> {
+    load(global, overrides, Profile::standard()).0
 }
 
 /// Like [`config`], with another default profile.
@@ -35,9 +40,25 @@ pub(crate) fn config_from(
     overrides: Overrides,
     default_profile: Profile,
 ) -> anyhow::Result<Config> {
+    let (config, warning) = load(global, overrides, default_profile);
+    if let Some(warning) = warning.filter(|_| !global.quiet) {
+        output::warning(&format!("warning: {warning}"));
+    }
+    config
+}
+
+/// The configuration, and a warning if others can read its secrets.
+fn load(
+    global: &Global,
+    overrides: Overrides,
+    default_profile: Profile,
+) -> (anyhow::Result<Config>, Option<String>) {
     let default = PathBuf::from(DEFAULT_FILE);
     let path = global.config.clone().or_else(|| default.exists().then_some(default));
-    let text = path.as_deref().map(read_file).transpose()?;
+    let text = match path.as_deref().map(read_file).transpose() {
+        Ok(text) => text,
+        Err(error) => return (Err(error.into()), None),
+    };
     let name = path.as_deref().map(Path::display).map(|name| name.to_string());
     let overrides = Overrides {
         store: global.store.clone(),
@@ -50,10 +71,8 @@ pub(crate) fn config_from(
     let config = Config::load(Sources { default_profile, file, env: environment(), overrides });
     let has_secrets =
         text.as_deref().is_some_and(has_password) || config.as_ref().is_ok_and(|config| config.has_secrets);
-    if let Some(warning) = path.as_deref().filter(|_| has_secrets).and_then(exposure_warning) {
-        output::warning(&format!("warning: {warning}"));
-    }
-    Ok(config?)
+    let warning = path.as_deref().filter(|_| has_secrets).and_then(exposure_warning);
+    (config.map_err(Into::into), warning)
 }
 
 /// Opens the store for a short command, or creates it: waits up to 10 seconds if it is locked.
@@ -130,10 +149,22 @@ impl Stores {
 pub(crate) async fn gate(config: &Config, store: Arc<dyn Store>, name: &str) -> anyhow::Result<Gate> {
     let name = format!("{name}, pid {}", std::process::id());
     // Only a clock that starts here can take the store's time.
-    let gate = Gate::with_store(config.rules().clone(), Clock::new(), Events::new(), store, &name).await?;
+    let events = Events::new();
+    if let Some(listener) = LISTENER.get() {
+        events.listen(listener.clone());
+    }
+    let gate = Gate::with_store(config.rules().clone(), Clock::new(), events, store, &name).await?;
     gate.set_keep(config.upkeep.keep);
     Ok(gate)
 }
+
+/// Has the events of all gates that follow go to `listener`, too: that of a dashboard in this process.
+pub(crate) fn listen(listener: Arc<dyn Listener>) {
+    // Only one command runs in a process, and it starts at most one dashboard.
+    let _ = LISTENER.set(listener);
+}
+
+static LISTENER: OnceLock<Arc<dyn Listener>> = OnceLock::new();
 
 /// Waits for a domain that another process holds, with a timeout: that process may have a request in flight.
 pub(crate) async fn with_timeout<T>(asking: impl Future<Output = Result<T, GateError>>) -> anyhow::Result<T> {
@@ -219,7 +250,7 @@ pub(crate) fn host(text: &str) -> anyhow::Result<Domain> {
     let parsed = if text.contains("://") { Domain::of_url(text) } else { Domain::parse(text) };
     // Text that doesn't parse may still contain a password.
     parsed.map_err(|error| {
-        usage(format!("domain = {:?}: expected {}", redact::text(&error.value), error.expected))
+        usage(format!("URL or site = {:?}: expected {}", redact::text(&error.value), error.expected))
     })
 }
 

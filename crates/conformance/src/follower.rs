@@ -148,6 +148,7 @@ impl Follower {
             job: self.job,
             tenure: self.tenure,
             attempts,
+            url_key: None,
             robots: None,
             facts: Default::default(),
             step,

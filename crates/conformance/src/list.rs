@@ -113,6 +113,7 @@ macro_rules! __each_promise {
             saved_state:
                 learned_delays_come_back_to_the_microsecond,
                 deadlines_come_back_after_a_death,
+                deadlines_can_be_stated_again_but_not_shortened,
                 operator_settings_survive_a_change_of_holder,
                 a_tenure_from_an_earlier_take_cannot_write,
                 domains_are_listed_in_pages;

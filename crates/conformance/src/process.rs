@@ -169,8 +169,16 @@ impl Process {
         step: Step,
         now: Timestamp,
     ) -> Settled {
-        let settle =
-            Settle { task, job, tenure, attempts: Vec::new(), robots: None, facts: Arc::default(), step };
+        let settle = Settle {
+            task,
+            job,
+            tenure,
+            attempts: Vec::new(),
+            url_key: None,
+            robots: None,
+            facts: Arc::default(),
+            step,
+        };
         self.store.settle(self.holder, [settle].into(), now).await.unwrap()[0]
     }
 

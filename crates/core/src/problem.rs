@@ -30,7 +30,7 @@ impl Problem {
 
     /// A key that doesn't exist, with a suggestion if a known key looks similar.
     pub fn unknown_key(key: &str, value: &Value, known: &[&str]) -> Self {
-        let expected = match nearest(key, known) {
+        let expected = match nearest(key, known).or_else(|| part_of(key, known)) {
             Some(name) => format!("a key that exists; did you mean {name}?"),
             None => format!("one of {}", known.join(", ")),
         };
@@ -76,6 +76,12 @@ pub fn nearest<'a>(key: &str, known: &[&'a str]) -> Option<&'a str> {
     let likeness = known.iter().map(|name| (strsim::jaro_winkler(key, name), *name));
     let nearest = likeness.max_by(|a, b| a.0.total_cmp(&b.0)).filter(|(likeness, _)| *likeness > 0.75);
     nearest.map(|(_, name)| name)
+}
+
+/// The shortest name in `known` that ends with `key` as a word of its own: `total_timeout` for `timeout`.
+fn part_of<'a>(key: &str, known: &[&'a str]) -> Option<&'a str> {
+    let is_end = |name: &&&str| name.strip_suffix(key).is_some_and(|start| start.ends_with('_'));
+    known.iter().filter(is_end).min_by_key(|name| name.len()).copied()
 }
 
 /// Untrusted text for use in a message: cut to a sensible length, control characters replaced.

@@ -129,6 +129,17 @@ fn shortened(mut text: impl Iterator<Item = char>) -> String {
     if text.next().is_some() { format!("{short}…") } else { short }
 }
 
+/// A word of a command that people copy into a shell: in single quotes if it needs them.
+pub fn shell_word(word: &str) -> String {
+    let is_plain = |c: char| {
+        c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | '/' | ':' | '=' | '@' | '+' | ',' | '%')
+    };
+    match !word.is_empty() && word.chars().all(is_plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    }
+}
+
 /// A URL without user and password, but otherwise complete.
 pub fn without_user(text: &str) -> String {
     let Ok(mut url) = Url::parse(text) else { return text.to_owned() };

@@ -12,7 +12,7 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use comity::config::{Role, Token};
 use http::header::{AUTHORIZATION, HOST, ORIGIN};
-use http::{HeaderMap, HeaderName, Uri};
+use http::{HeaderMap, HeaderName, Method, Uri};
 use ring::rand::{SecureRandom, SystemRandom};
 
 use crate::problem::{Kind, Problem};
@@ -57,8 +57,8 @@ pub enum TokensError {
     },
     /// A line is not a valid token.
     #[error(
-        "serve.tokens_file = {path}: line {line} is not a valid token: expected use:TOKEN or admin:TOKEN, where TOKEN has \
-         at least 16 visible characters or is sha256:HEX"
+        "serve.tokens_file = {path}: line {line} is not a valid token: expected view:TOKEN, use:TOKEN or admin:TOKEN, \
+         where TOKEN has at least 16 visible characters or is sha256:HEX"
     )]
     Line {
         /// The file.
@@ -117,7 +117,7 @@ impl Access {
     pub(crate) fn authenticate(&self, uri: &Uri, headers: &HeaderMap) -> Result<Caller, Problem> {
         let host = single_host(uri, headers)?;
         if self.is_open() {
-            self.check_origin(&host, headers)?;
+            self.check_origin(&host, headers, FromElsewhere::Refused)?;
             return Ok(Caller { role: Role::Admin, id: 0 });
         }
         let unauthorized = || {
@@ -132,8 +132,32 @@ impl Access {
         if !scheme.eq_ignore_ascii_case("bearer") {
             return Err(unauthorized());
         }
+        self.caller_with(token).ok_or_else(unauthorized)
+    }
+
+    /// The caller that has this token.
+    pub(crate) fn caller_with(&self, token: &str) -> Option<Caller> {
         let found = self.tokens.iter().find(|known| known.matches(token.trim()));
-        found.map(|known| Caller { role: known.role, id: known.fingerprint() }).ok_or_else(unauthorized)
+        found.map(|known| Caller { role: known.role, id: known.fingerprint() })
+    }
+
+    /// Refuses requests for the dashboard that a page of another site sent, or that are for another host, with tokens as
+    /// well as without: browsers send its cookie by themselves. Links from elsewhere may lead to a page.
+    pub(crate) fn check_browser(
+        &self,
+        method: &Method,
+        uri: &Uri,
+        headers: &HeaderMap,
+    ) -> Result<(), Problem> {
+        let host = single_host(uri, headers)?;
+        let says = |name: HeaderName, value: &str| headers.get(name).is_some_and(|said| said == value);
+        let is_link =
+            method == Method::GET && says(SEC_FETCH_MODE, "navigate") && says(SEC_FETCH_DEST, "document");
+        self.check_origin(
+            &host,
+            headers,
+            if is_link { FromElsewhere::Allowed } else { FromElsewhere::Refused },
+        )
     }
 
     /// Whether a caller that was authenticated, perhaps before a reload, still has access: its token exists and has the
@@ -144,7 +168,12 @@ impl Access {
     }
 
     /// Refuses a Host header that names another host, and requests from web pages of other sites.
-    fn check_origin(&self, host: &str, headers: &HeaderMap) -> Result<(), Problem> {
+    fn check_origin(
+        &self,
+        host: &str,
+        headers: &HeaderMap,
+        from_elsewhere: FromElsewhere,
+    ) -> Result<(), Problem> {
         if !HostName::parse(host).is_some_and(|name| self.answers_to(&name)) {
             return Err(Problem::new(
                 Kind::Foreign,
@@ -157,7 +186,10 @@ impl Access {
         };
         let is_foreign = headers.get_all(ORIGIN).iter().any(|origin| !origin.to_str().is_ok_and(is_same));
         let mut sites = headers.get_all(SEC_FETCH_SITE).iter();
-        if is_foreign || sites.any(|site| !matches!(site.as_bytes(), b"same-origin" | b"none")) {
+        let is_ours = |site: &[u8]| {
+            matches!(site, b"same-origin" | b"none") || from_elsewhere == FromElsewhere::Allowed
+        };
+        if is_foreign || sites.any(|site| !is_ours(site.as_bytes())) {
             return Err(Problem::new(Kind::Foreign, "requests from web pages of other sites are refused"));
         }
         Ok(())
@@ -172,13 +204,44 @@ impl Access {
 }
 
 impl Caller {
+    /// Who somebody is, for the log and the audit list. Tokens have no names, so they are known by the beginning of their
+    /// hash.
+    pub(crate) fn name(self) -> String {
+        match self.id {
+            0 => "someone on this machine".to_owned(),
+            id => format!("{} token {:08x}", self.role.as_str(), id >> 32),
+        }
+    }
+
+    /// Refuses requests that would change something to callers who may only look.
+    pub(crate) fn require_reading(self, method: &Method, path: &str) -> Result<(), Problem> {
+        let reads = matches!(*method, Method::GET | Method::HEAD) || path == "/v1/peek";
+        match self.role {
+            Role::View if !reads => {
+                Err(Problem::new(Kind::Forbidden, "this requires a token with the role use or admin"))
+            }
+            Role::View | Role::Use | Role::Admin => Ok(()),
+        }
+    }
+
     /// Refuses callers without the role `admin`.
     pub(crate) fn require_admin(self) -> Result<(), Problem> {
         match self.role {
             Role::Admin => Ok(()),
-            Role::Use => Err(Problem::new(Kind::Forbidden, "this requires a token with the role admin")),
+            Role::View | Role::Use => {
+                Err(Problem::new(Kind::Forbidden, "this requires a token with the role admin"))
+            }
         }
     }
+}
+
+/// Whether a request may come from a page of another site.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum FromElsewhere {
+    /// It may: it is a link to a page, which changes nothing.
+    Allowed,
+    /// It may not.
+    Refused,
 }
 
 /// Lower-cases a text, without copying it in the usual case that it is lower-case already.
@@ -233,6 +296,8 @@ impl<'a> HostName<'a> {
     }
 }
 
+const SEC_FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
+const SEC_FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 #[cfg(test)]

@@ -55,6 +55,11 @@ pub(crate) enum Kind {
 }
 
 impl Problem {
+    /// What kind of problem it is.
+    pub(crate) fn kind(&self) -> Kind {
+        self.kind
+    }
+
     pub(crate) fn new(kind: Kind, detail: impl Into<String>) -> Self {
         Self { kind, detail: detail.into(), field: None, value: None, allowed: None }
     }
@@ -80,7 +85,7 @@ impl Problem {
 }
 
 impl Kind {
-    fn status(self) -> StatusCode {
+    pub(crate) fn status(self) -> StatusCode {
         match self {
             Self::NotJson => StatusCode::BAD_REQUEST,
             Self::Invalid => StatusCode::UNPROCESSABLE_ENTITY,
@@ -116,7 +121,7 @@ impl Kind {
         }
     }
 
-    fn title(self) -> &'static str {
+    pub(crate) fn title(self) -> &'static str {
         match self {
             Self::NotJson => "invalid JSON",
             Self::Invalid => "invalid field",

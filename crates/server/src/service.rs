@@ -7,7 +7,7 @@ use std::time::Duration;
 use comity::clock::Clock;
 use comity::config::Config;
 use comity::core::time::Timestamp;
-use comity::event::Events;
+use comity::event::{Events, Listener};
 use comity::gate::{CloseMode, GateError};
 use comity::store::StoreError;
 use tokio::net::TcpListener;
@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::auth::TokensError;
+use crate::dashboard::Sessions;
 use crate::idempotency::IdempotencyCache;
 use crate::listen;
 use crate::metrics::Metrics;
@@ -34,6 +35,8 @@ struct Inner {
     idempotency: Arc<IdempotencyCache>,
     metrics: Arc<Metrics>,
     sse: Arc<SseBroadcast>,
+    sessions: Sessions,
+    port: u16,
     limits: Limits,
     stopping: watch::Sender<bool>,
 }
@@ -123,7 +126,7 @@ impl Service {
             idle_timeout: Duration::from(serve.idle_timeout),
         };
         let events = Events::new();
-        let (metrics, sse) = (Arc::new(Metrics::new()), Arc::new(SseBroadcast::new()));
+        let (metrics, sse) = (Arc::new(Metrics::new()), Arc::new(SseBroadcast::new(clock.clone())));
         events.listen(metrics.clone());
         events.listen(sse.clone());
         let listener =
@@ -139,6 +142,8 @@ impl Service {
             idempotency: Arc::default(),
             metrics,
             sse,
+            sessions: Sessions::new(),
+            port: address.port(),
             limits,
             stopping: watch::Sender::new(false),
         }));
@@ -169,12 +174,25 @@ impl Service {
         &self.0.sse
     }
 
+    pub(crate) fn sessions(&self) -> &Sessions {
+        &self.0.sessions
+    }
+
+    /// The port it listens on.
+    pub(crate) fn port(&self) -> u16 {
+        self.0.port
+    }
+
     pub(crate) fn events(&self) -> &Events {
         &self.0.events
     }
 
     pub(crate) fn limits(&self) -> Limits {
         self.0.limits
+    }
+
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.0.clock
     }
 
     pub(crate) fn now(&self) -> Timestamp {
@@ -206,6 +224,11 @@ impl Running {
     /// The address it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Shows events on the dashboard and in the stream of events, also those of other gates in this process.
+    pub fn listener(&self) -> Arc<dyn Listener> {
+        self.service.0.sse.clone()
     }
 
     /// Whether it can be used without a token.

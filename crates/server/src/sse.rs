@@ -3,6 +3,11 @@
 //! Nothing is serialized while no client is connected. A client that reads too slowly misses events. The HTTP side,
 //! which also reports how many were missed, is in `api/stream`.
 
+use std::collections::VecDeque;
+use std::sync::{Mutex, PoisonError};
+
+use comity::clock::Clock;
+use comity::core::time::{Span, Timestamp};
 use comity::event::{Event, Listener, TaskEvent};
 use serde_json::{Map, Value, json};
 use tokio::sync::broadcast;
@@ -12,32 +17,70 @@ pub(crate) type SseEvent = (&'static str, String);
 
 /// Sends events to all connected clients.
 #[derive(Debug)]
-pub(crate) struct SseBroadcast(broadcast::Sender<SseEvent>);
+pub(crate) struct SseBroadcast {
+    clients: broadcast::Sender<SseEvent>,
+    clock: Clock,
+    recent: Mutex<Recent>,
+}
+
+/// The latest events, for those who look at a page now and then instead of listening.
+#[derive(Debug)]
+struct Recent {
+    /// When somebody last looked.
+    looked_at: Timestamp,
+    events: VecDeque<(Timestamp, SseEvent)>,
+}
 
 impl SseBroadcast {
-    pub(crate) fn new() -> Self {
-        Self(broadcast::Sender::new(BUFFERED_MAX))
+    pub(crate) fn new(clock: Clock) -> Self {
+        let recent = Recent { looked_at: Timestamp::MIN, events: VecDeque::new() };
+        Self { clients: broadcast::Sender::new(BUFFERED_MAX), clock, recent: Mutex::new(recent) }
+    }
+
+    /// The latest events, oldest first. They are collected for as long as somebody asks for them now and then.
+    pub(crate) fn recent(&self) -> Vec<(Timestamp, SseEvent)> {
+        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        recent.looked_at = self.clock.now();
+        recent.events.iter().cloned().collect()
+    }
+
+    fn is_looked_at(&self) -> bool {
+        let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        recent.looked_at != Timestamp::MIN && self.clock.now().since(recent.looked_at) < LOOKED_AT
+    }
+
+    fn remember(&self, event: SseEvent) {
+        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        if recent.events.len() >= RECENT_MAX {
+            recent.events.pop_front();
+        }
+        recent.events.push_back((self.clock.now(), event));
     }
 
     /// Subscribes to events from now on. `None` if there are too many clients already.
     pub(crate) fn subscribe(&self) -> Option<broadcast::Receiver<SseEvent>> {
-        (self.0.receiver_count() < CLIENTS_MAX).then(|| self.0.subscribe())
+        (self.clients.receiver_count() < CLIENTS_MAX).then(|| self.clients.subscribe())
     }
 }
 
 impl Listener for SseBroadcast {
     fn on_event(&self, event: &Event<'_>) {
-        if self.0.receiver_count() == 0 {
+        let (heard, looked_at) = (self.clients.receiver_count() > 0, self.is_looked_at());
+        if !heard && !looked_at {
             return;
         }
         if let Some((kind, object)) = sse_event(event) {
+            let event = (kind, Value::Object(object).to_string());
+            if looked_at {
+                self.remember(event.clone());
+            }
             // An error means that the last client has just disconnected.
-            let _ = self.0.send((kind, Value::Object(object).to_string()));
+            let _ = self.clients.send(event);
         }
     }
 
     fn wants_waits(&self) -> bool {
-        self.0.receiver_count() > 0
+        self.clients.receiver_count() > 0 || self.is_looked_at()
     }
 }
 
@@ -100,3 +143,6 @@ fn task(step: &TaskEvent<'_>) -> (&'static str, Option<String>) {
 /// How many events a client may lag behind before it misses some.
 const BUFFERED_MAX: usize = 1_024;
 const CLIENTS_MAX: usize = 100;
+/// How many of the latest events are kept, and for how long after somebody looked.
+const RECENT_MAX: usize = 200;
+const LOOKED_AT: Span = Span::from_secs(600);

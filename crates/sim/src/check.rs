@@ -15,7 +15,7 @@ use comity_core::rule::{Burst, Rule};
 use comity_core::task::TaskState;
 use comity_core::time::{Span, Timestamp};
 
-use crate::world::{Entry, Report, WorldSpec};
+use crate::world::{Change, Entry, Report, WorldSpec};
 
 /// A promise that was broken.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,6 +68,21 @@ impl fmt::Display for Violation {
 
 /// Checks every promise.
 pub fn check(spec: &WorldSpec, report: &Report) -> Result<(), Violation> {
+    check_domains(spec, report, |log| log.order())?;
+    tasks(spec, report)
+}
+
+/// Checks every promise that a fleet keeps while machines, networks and the database fail: the order of tasks is not among them.
+pub fn check_fleet(spec: &WorldSpec, report: &Report) -> Result<(), Violation> {
+    check_domains(spec, report, |_| Ok(()))?;
+    tasks(spec, report)
+}
+
+fn check_domains(
+    spec: &WorldSpec,
+    report: &Report,
+    order: impl Fn(&DomainLog<'_>) -> Result<(), Violation>,
+) -> Result<(), Violation> {
     let mut domains: BTreeMap<&Domain, Vec<&Entry>> = BTreeMap::new();
     let mut log: Vec<&Entry> = report.log.iter().collect();
     log.sort_by_key(|entry| entry.start);
@@ -81,11 +96,11 @@ pub fn check(spec: &WorldSpec, report: &Report) -> Result<(), Violation> {
         domain_log.deadlines()?;
         domain_log.in_flight()?;
         domain_log.concurrency()?;
-        domain_log.order()?;
+        order(&domain_log)?;
         domain_log.starvation()?;
         domain_log.learning()?;
     }
-    tasks(spec, report)
+    Ok(())
 }
 
 /// The requests to one domain, and what is needed to check them.
@@ -107,6 +122,14 @@ impl DomainLog<'_> {
 
     fn broken(&self, promise: Promise, at: Timestamp, detail: String) -> Violation {
         Violation { promise, domain: self.domain.clone(), at, detail }
+    }
+
+    /// Whether the sender of a request knows of an earlier one. A holder that takes over from one that was lost doesn't know what that
+    /// one has left in flight.
+    fn is_known(&self, earlier: &Entry, entry: &Entry) -> bool {
+        let here =
+            self.report.takeovers.iter().filter(|taken| self.report.domains[taken.host] == *self.domain);
+        !here.map(|taken| taken.at).any(|at| earlier.start < at && at <= entry.start)
     }
 
     fn spacing(&self) -> Result<(), Violation> {
@@ -180,7 +203,8 @@ impl DomainLog<'_> {
         for (nth, entry) in self.log.iter().enumerate() {
             let Some(limit) = self.rule(entry).in_flight() else { continue };
             let on_wire = |other: &&&Entry| other.end.is_none_or(|end| end > entry.start);
-            let others = self.log[..nth].iter().filter(on_wire).count();
+            let known = |other: &&&Entry| self.is_known(other, entry);
+            let others = self.log[..nth].iter().filter(on_wire).filter(known).count();
             if others >= limit as usize {
                 let detail = format!("{} requests in flight, but the limit is {limit}", others + 1);
                 return Err(self.broken(Promise::InFlight, entry.start, detail));
@@ -198,7 +222,8 @@ impl DomainLog<'_> {
             }
             let mine = |other: &&&Entry| other.process == entry.process;
             let on_wire = |other: &&&Entry| other.end.is_none_or(|end| end > entry.start);
-            let others = self.log[..nth].iter().filter(mine).filter(on_wire).count();
+            let known = |other: &&&Entry| self.is_known(other, entry);
+            let others = self.log[..nth].iter().filter(mine).filter(on_wire).filter(known).count();
             let changes = self.report.changes.iter().rev().filter(|change| change.host == entry.host);
             let learned = changes.filter(|_| learns).find(|change| change.at <= entry.start);
             let slower = learned.map_or(Span::ZERO, |change| change.to.less(self.baseline(entry)));
@@ -306,7 +331,7 @@ impl DomainLog<'_> {
             hosts.filter_map(|host| learned_range(self.spec, self.report, host)).collect();
         let least = ranges.iter().map(|(least, _)| *least).min().unwrap_or_default();
         let most = ranges.iter().map(|(_, most)| *most).max().unwrap_or(Span::MAX);
-        for change in &changes {
+        for change in changes.iter().filter(|change| change.task != Change::FORGOTTEN) {
             if !(least..=most).contains(&change.to) {
                 let detail = format!("learned {}, which isn't between {least} and {most}", change.to);
                 return Err(self.broken(Promise::LearnedRange, change.at, detail));
@@ -350,7 +375,8 @@ impl DomainLog<'_> {
 /// Every task ends once, with as many attempts as allowed, and isn't fetched again.
 fn tasks(spec: &WorldSpec, report: &Report) -> Result<(), Violation> {
     let mut attempts: Vec<Vec<&Entry>> = vec![Vec::new(); report.tasks.len()];
-    for entry in &report.log {
+    let remembered = report.log.iter().enumerate().filter(|(nth, _)| !report.forgotten.contains(nth));
+    for (_, entry) in remembered {
         attempts[entry.task].push(entry);
     }
     for (nth, (task, attempts)) in report.tasks.iter().zip(attempts).enumerate() {

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use comity_core::rule::{Fields, LearningName};
 use comity_core::task::TaskState;
 use comity_core::time::Span;
+use comity_sim::fleet::FleetSpec;
 use comity_sim::shrink;
 use comity_sim::site::{Flaky, HintStyle, LimitSpec, SiteSpec};
 use comity_sim::world::{HostSpec, Report, WorldSpec};
@@ -17,6 +18,8 @@ Usage:
   comity-sim demo                 Play sites with strict rate limits, and show the results
   comity-sim world SEED           Play the random world of a seed, and show every request
   comity-sim worlds FROM COUNT    Play many random worlds; reduce and show the first one that breaks a promise
+  comity-sim fleet SEED           Play the random fleet of a seed: machines around one database that fail
+  comity-sim fleets FROM COUNT    Play many random fleets, like worlds
   comity-sim help                 Print this help
 
 Examples:
@@ -37,6 +40,14 @@ fn main() -> ExitCode {
         },
         ["worlds", from, count] => match (from.parse(), count.parse()) {
             (Ok(from), Ok(count)) => worlds(from, count),
+            _ => usage(&format!("FROM COUNT = {from:?} {count:?}: expected two whole numbers")),
+        },
+        ["fleet", seed] => match seed.parse() {
+            Ok(seed) => fleet(seed),
+            Err(_) => usage(&format!("SEED = {seed:?}: expected a whole number")),
+        },
+        ["fleets", from, count] => match (from.parse(), count.parse()) {
+            (Ok(from), Ok(count)) => fleets(from, count),
             _ => usage(&format!("FROM COUNT = {from:?} {count:?}: expected two whole numbers")),
         },
         ["help" | "--help" | "-h"] => {
@@ -136,5 +147,36 @@ fn worlds(from: u64, count: u64) -> ExitCode {
         }
     }
     println!("{count} worlds, {requests} requests, all promises held");
+    ExitCode::SUCCESS
+}
+
+fn fleet(seed: u64) -> ExitCode {
+    let spec = FleetSpec::random(seed);
+    match spec.run() {
+        Ok(report) => {
+            println!("{}", shrink::describe(&spec.world));
+            for entry in &report.log {
+                println!("{}", shrink::line(entry));
+            }
+            println!("\nseed {seed}: all promises held: {}", summary(&report));
+            ExitCode::SUCCESS
+        }
+        Err(failed) => {
+            let (small, failed) = spec.shrink(&failed);
+            println!("{}", small.story(&failed));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn fleets(from: u64, count: u64) -> ExitCode {
+    let mut requests = 0;
+    for seed in from..from.saturating_add(count) {
+        match FleetSpec::random(seed).run() {
+            Ok(report) => requests += report.log.len(),
+            Err(_) => return fleet(seed),
+        }
+    }
+    println!("{count} fleets, {requests} requests, all promises held");
     ExitCode::SUCCESS
 }

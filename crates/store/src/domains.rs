@@ -98,6 +98,17 @@ pub struct Saved {
     pub steering: Steering,
 }
 
+/// A deadline that a server stated, which a store that lost writes may lack.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stated {
+    /// The domain.
+    pub domain: Domain,
+    /// Until when the server asked to wait.
+    pub until: Timestamp,
+    /// When it did so.
+    pub stated_at: Timestamp,
+}
+
 /// A domain that is released.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Released {
@@ -179,6 +190,10 @@ pub trait DomainStore {
 
     /// Saves what must survive a crash. Domains that are no longer held are skipped and returned.
     fn save(&self, holder: HolderId, saved: Vec<Saved>) -> Reply<'_, Vec<Tenure>>;
+
+    /// Saves deadlines again that servers stated to a process which has lost its domains, whoever holds them by now. A
+    /// deadline never becomes an earlier one, and a domain gets only one.
+    fn restate(&self, stated: Vec<Stated>) -> Reply<'_, ()>;
 
     /// Releases domains, together with the lanes served on them. Domains that are no longer held are skipped.
     fn release(&self, holder: HolderId, released: Vec<Released>, now: Timestamp) -> Reply<'_, ()>;

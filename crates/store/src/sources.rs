@@ -128,6 +128,7 @@ pub struct Rename {
 
 /// The result of a change.
 #[derive(Debug, Clone, PartialEq)]
+#[allow(clippy::large_enum_variant, reason = "one is returned per change, and almost always with the source")]
 pub enum Changed {
     /// The change was made.
     Yes(Source),

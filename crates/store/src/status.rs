@@ -2,7 +2,7 @@
 
 use comity_core::domain::Domain;
 use comity_core::task::JobId;
-use comity_core::time::Timestamp;
+use comity_core::time::{Span, Timestamp};
 use serde_json::Value;
 
 use crate::Reply;
@@ -41,8 +41,22 @@ pub struct Backlog {
     pub due_at: Option<Timestamp>,
 }
 
+/// A transaction that has been open for long. While it is, the database keeps all rows that were replaced since it began, and everything
+/// becomes slower.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OldTransaction {
+    /// How long it has been open.
+    pub age: Span,
+    /// Whose it is, for people.
+    pub owner: String,
+}
+
 /// Storage of status reports.
 pub trait StatusStore {
+    /// The oldest transaction of any program that keeps the store's tables from being cleaned up, if it has been open for at least
+    /// `age`. Always `None` for a store that cleans up as it goes.
+    fn old_transaction(&self, age: Span) -> Reply<'_, Option<OldTransaction>>;
+
     /// A holder reports its status and publishes some of its domains. Only the latest report is kept, for as long as
     /// the holder exists.
     fn report_status(&self, holder: HolderId, status: Value, sights: Value, now: Timestamp) -> Reply<'_, ()>;

@@ -76,6 +76,8 @@ pub struct TaskRow {
     pub id: TaskId,
     /// The URL to fetch.
     pub url: String,
+    /// Tells the task from another one with this id, if the store may give out ids again: see [`Settle::url_key`].
+    pub url_key: Option<i64>,
     /// Where the URL comes from.
     pub lead: Lead,
     /// The URL that redirects have led to so far.
@@ -203,6 +205,9 @@ pub struct RobotsAttempts {
 pub struct Settle {
     /// The task.
     pub task: TaskId,
+    /// As in [`TaskRow::url_key`]. A store that lost writes gives out their ids again: the result of a task is never that of another
+    /// one. `None` is not checked.
+    pub url_key: Option<i64>,
     /// The task's job.
     pub job: JobId,
     /// The tenure under which it was worked on.

@@ -55,7 +55,7 @@ pub(crate) struct Fetch {
     /// Maximum requests in flight, over all sites; requests to unresponsive sites don't count [default: 16]
     #[arg(long, short, value_name = "N")]
     pub(crate) concurrency: Option<String>,
-    /// Minimum delay between requests to a site in this run, such as 2s or 250ms
+    /// Minimum delay between requests to a site for this job, such as 2s or 250ms
     #[arg(long, short, value_name = "DURATION")]
     pub(crate) delay: Option<String>,
     /// How delays are learned: linear or off

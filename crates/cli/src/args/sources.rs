@@ -41,13 +41,7 @@ pub(crate) enum Sources {
     /// Change a source
     Set(SourcesSet),
     /// Remove sources with their items and logs
-    #[command(after_help = "Example:
-  comity sources remove 3 4")]
-    Remove {
-        /// Numbers of the sources, from comity sources list
-        #[arg(value_name = "ID", required = true, value_parser = source_number)]
-        ids: Vec<i64>,
-    },
+    Remove(SourcesRemove),
     /// Import sources from OPML (as feed readers export it), CSV, or a list with one URL per line
     Import(SourcesImport),
     /// Export all sources as OPML, for feed readers and comity sources import
@@ -136,6 +130,30 @@ pub(crate) struct SourcesSet {
     /// How often to fetch it, such as 8h, 90m or 2d; none for every run
     #[arg(long, value_name = "EVERY", allow_negative_numbers = true, group = "change")]
     pub(crate) cadence: Option<String>,
+}
+
+/// Remove sources with their items and logs
+#[derive(Debug, Clone, Group)]
+#[command(after_help = "Examples:
+  comity sources remove 3 4
+  comity sources remove --failing --dry-run
+  comity sources remove --match 'https://example.org/*'")]
+#[command(override_usage = "comity sources remove [OPTIONS] <ID...|--failing|--match GLOB>")]
+#[command(group = ArgGroup::new("removed").required(true).multiple(true))]
+pub(crate) struct SourcesRemove {
+    /// Numbers of the sources, from comity sources list
+    #[arg(value_name = "ID", value_parser = source_number)]
+    #[arg(group = "removed", conflicts_with_all = ["failing", "matching"])]
+    pub(crate) ids: Vec<i64>,
+    /// Sources that are failing or misconfigured
+    #[arg(long, group = "removed")]
+    pub(crate) failing: bool,
+    /// Sources whose name or URL matches this pattern; * matches anything, ? one character
+    #[arg(id = "matching", long = "match", value_name = "GLOB", group = "removed")]
+    pub(crate) matching: Option<String>,
+    /// Show what would be removed, and remove nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
 }
 
 /// Import sources from OPML (as feed readers export it), CSV, or a list with one URL per line

@@ -71,8 +71,10 @@ fn problem(nth: usize, text: &str, is_file: impl Fn(&str) -> bool) -> Option<Str
             Some(_) => Some(format!("{shown:?} can't be fetched: its host isn't a valid name")),
             None => Some(format!("{shown:?} isn't a URL: it has no host")),
         },
+        _ if text == "-" => Some("- isn't a URL; to read URLs from standard input: --input -".to_owned()),
         _ if is_file(text) => Some(format!(
-            "{shown:?} is a file, not a URL; to fetch the URLs listed in it: comity fetch --input {shown}"
+            "{shown:?} is a file, not a URL; to fetch the URLs listed in it: comity fetch --input {}",
+            redact::shell_word(&shown)
         )),
         _ if has_list_extension(text) => Some(format!(
             "{shown:?} isn't a URL, and there is no such file; pass a list of URLs with --input FILE"

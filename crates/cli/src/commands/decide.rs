@@ -155,8 +155,19 @@ fn print_decision(global: &Global, decision: &Value) -> u8 {
         output::line(&format!("refused: {text}"));
     } else {
         output::line(&format!("wait {wait}: {text}"));
+        if decision["limit"] == LEASE_LIMIT {
+            output::remark(&how_to_end_lease(decision["domain"].as_str().unwrap_or_default()));
+        }
     }
     if proceed { exit::DONE } else { exit::FAILURES }
+}
+
+/// What to do about a permit that was never recorded.
+fn how_to_end_lease(domain: &str) -> String {
+    let domain = redact::shell_word(domain);
+    format!(
+        "To end the wait: comity record {domain} STATUS, or without an outcome: comity domains release {domain}"
+    )
 }
 
 pub(crate) async fn record(global: &Global, config: &Config, record: Record) -> anyhow::Result<u8> {
@@ -275,7 +286,7 @@ pub(crate) async fn explain(global: &Global, config: &Config, explain: Explain) 
         let url = url_of(&explain.url).map(|url| redact::without_user(url.as_str()));
         let mut query = vec![("intent", intent.as_str())];
         query.extend(url.as_deref().map(|url| ("url", url)));
-        print_explained(global, &remote.get(&segments, &query).await?);
+        print_explained(global, &remote.get(&segments, &query).await?, RobotsNote::None);
         return Ok(exit::DONE);
     }
     let store = setup::open_existing_store(config)?;
@@ -284,13 +295,23 @@ pub(crate) async fn explain(global: &Global, config: &Config, explain: Explain) 
         None => Pace::default().explain(terms, intent, now),
     });
     let (reasons, as_of) = inspected.await?;
-    let robots = match url_of(&explain.url) {
-        Some(url) => known_robots(&*store, config, &url, Clock::of(&*store).await?.now()).await?,
+    let url = url_of(&explain.url);
+    let robots = match &url {
+        Some(url) => known_robots(&*store, config, url, Clock::of(&*store).await?.now()).await?,
         None => None,
     };
+    let is_unknown = url.is_some() && robots.is_none() && config.robots == RobotsPolicy::Obey;
+    let note = if is_unknown { RobotsNote::NotFetched } else { RobotsNote::None };
     let explained = ExplainResponse::of(&config.rules().domain(&host), &reasons, as_of).with_robots(robots);
-    print_explained(global, &serde_json::to_value(explained)?);
+    print_explained(global, &serde_json::to_value(explained)?, note);
     Ok(exit::DONE)
+}
+
+/// What there is to say about the robots.txt of a URL, besides what is known of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum RobotsNote {
+    None,
+    NotFetched,
 }
 
 /// The URL that was given, if it wasn't just a domain.
@@ -298,7 +319,7 @@ fn url_of(text: &str) -> Option<Url> {
     Url::parse(text.trim()).ok().filter(|url| Domain::of(url).is_some())
 }
 
-fn print_explained(global: &Global, explained: &Value) {
+fn print_explained(global: &Global, explained: &Value, note: RobotsNote) {
     if global.json {
         output::object(explained);
         return;
@@ -332,6 +353,12 @@ fn print_explained(global: &Global, explained: &Value) {
     }
     if constraints.is_empty() {
         output::line("  no constraints: its rule sets no limits");
+    }
+    if note == RobotsNote::NotFetched {
+        output::line("  robots.txt: not fetched yet; it may forbid this URL or ask for a delay");
+    }
+    if constraints.iter().any(|constraint| constraint["limit"] == LEASE_LIMIT) {
+        output::line(&format!("  {}", how_to_end_lease(domain)));
     }
 }
 
@@ -403,6 +430,8 @@ async fn open(config: &Config, name: &str, host: &Domain) -> anyhow::Result<(Gat
     Ok((gate, store))
 }
 
+/// The limit of a permit that was not recorded.
+const LEASE_LIMIT: &str = "lease";
 /// The outcome of a permit whose request was not sent or was given up.
 const ABANDONED: &str = "abandoned";
 /// How long one call to a service waits in line.

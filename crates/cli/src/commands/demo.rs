@@ -1,22 +1,24 @@
-//! `comity demo`: starts a playground, fetches from it with a job and a run, and prints what the sites counted,
-//! including requests that came too early. Needs no network and leaves nothing behind.
+//! `comity demo`: starts a playground and a dashboard, fetches from the playground with a job and a run, and prints what the
+//! sites counted, including requests that came too early. Needs no network and leaves nothing behind.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use comity::clock::Clock;
+use comity::config::Overrides;
 use comity::core::interval::SourceInterval;
 use comity::core::time::Span;
 use comity::store::sources::{Kind, NewSource};
 use comity::store::tasks::Lead;
 use comity::store::{self, Store};
+use comity_server::{Insecure, Running, Service};
 use serde_json::{Map, Value, json};
 
 use super::{fetch, playground};
 use crate::args::{Demo, Exec, Fetch, Format, Global, Run, ScrapeOptions};
 use crate::playground::{Playground, Tally};
 use crate::signals::Signals;
-use crate::{exit, output};
+use crate::{exit, output, setup};
 
 pub(crate) async fn run(global: &Global, demo: &Demo) -> anyhow::Result<u8> {
     // Listen for signals before the folder exists, so that only a kill can leave it behind.
@@ -25,7 +27,7 @@ pub(crate) async fn run(global: &Global, demo: &Demo) -> anyhow::Result<u8> {
     if !demo.keep {
         exit::remove_on_exit(&folder);
     }
-    let result = play(global, &folder, &mut signals).await;
+    let result = play(global, demo, &folder, &mut signals).await;
     match (demo.keep, &result) {
         (false, _) => exit::remove_temp_folder(),
         (true, Ok(_)) if !global.json => {
@@ -49,36 +51,68 @@ fn new_folder() -> anyhow::Result<PathBuf> {
     Ok(folder)
 }
 
-async fn play(global: &Global, folder: &Path, signals: &mut Signals) -> anyhow::Result<u8> {
-    let began = Clock::new();
-    let began_at = began.now();
+async fn play(global: &Global, demo: &Demo, folder: &Path, signals: &mut Signals) -> anyhow::Result<u8> {
     let playground = Playground::start(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
     let config = folder.join("comity.toml");
     std::fs::write(&config, rules(&playground))?;
     let store_url = format!("sqlite:{}", folder.join("demo.db").display());
     let inner = Global {
         config: Some(config),
-        store: Some(store_url.clone()),
+        store: Some(store_url),
         profile: None,
         log_level: global.log_level.clone().or_else(|| (global.verbose == 0).then(|| "error".to_owned())),
         ..global.clone()
     };
-    if !global.quiet && !global.json {
+    let dashboard = dashboard(&inner).await?;
+    let address = format!("http://{}/", dashboard.address());
+    if global.json || global.quiet {
+        output::remark(&format!("Dashboard: {address}"));
+    } else {
+        print(&format!("Dashboard: {address}\n"));
         introduce(&playground);
     }
-    let mut code = fetch::run(&inner, job(&playground, folder)).await?;
+    let played = fetch_and_follow(global, &inner, &playground, folder, signals).await;
+    if demo.stay && matches!(played, Ok(code) if code != exit::INTERRUPTED) {
+        output::remark(&format!("The dashboard stays up at {address}; press Ctrl-C to stop"));
+        signals.next().await;
+    }
+    dashboard.stop().await?;
+    played
+}
+
+/// Serves the dashboard on a free port of this machine.
+async fn dashboard(inner: &Global) -> anyhow::Result<Running> {
+    let given = Overrides { listen: Some("127.0.0.1:0".to_owned()), ..Overrides::default() };
+    let config = setup::config(inner, given)?;
+    let running = Service::start(config, Insecure::Refused).await?;
+    setup::listen(running.listener());
+    Ok(running)
+}
+
+/// Fetches from the playground with a job and a run, and prints what the sites counted.
+async fn fetch_and_follow(
+    global: &Global,
+    inner: &Global,
+    playground: &Playground,
+    folder: &Path,
+    signals: &mut Signals,
+) -> anyhow::Result<u8> {
+    let began = Clock::new();
+    let began_at = began.now();
+    let store_url = inner.store.clone().unwrap_or_default();
+    let mut code = fetch::run(inner, job(playground, folder)).await?;
     if signals.stop_requested().await {
         code = exit::INTERRUPTED;
     }
     if code != exit::INTERRUPTED {
-        follow(&*store::open(&store_url)?, &playground).await?;
+        follow(&*store::open(&store_url)?, playground).await?;
         if !global.quiet && !global.json {
             print("\nNow it follows a feed and scrapes the feed's items.");
         }
-        code = super::run::run(&inner, ingest(folder)).await?.max(code);
+        code = super::run::run(inner, ingest(folder)).await?.max(code);
     }
     let learned = learned(&*store::open(&store_url)?).await?;
-    let tally = total(&playground);
+    let tally = total(playground);
     if global.json {
         let learned: Vec<Value> = learned
             .iter()
@@ -89,11 +123,11 @@ async fn play(global: &Global, folder: &Path, signals: &mut Signals) -> anyhow::
             "refused": tally.refused,
             "early": tally.early,
             "learned": learned,
-            "sites": playground::sites(&playground),
+            "sites": playground::sites(playground),
             "elapsed_ms": began.now().since(began_at).as_millis_up(),
         }));
     } else {
-        print_summary(&playground, tally, &learned, began.now().since(began_at));
+        print_summary(playground, tally, &learned, began.now().since(began_at));
     }
     Ok(if tally.early > 0 { exit::FAILURES.max(code) } else { code })
 }

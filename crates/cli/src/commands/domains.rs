@@ -2,14 +2,17 @@
 
 use comity::clock::Clock;
 use comity::config::Config;
+use comity::core::domain::Domain;
 use comity::core::pace::{Pace, Pinned, Terms};
 use comity::core::time::{Span, Timestamp};
 use comity::gate::{CloseMode, DomainStatus, DomainView, Inspector};
+use comity::store::Store;
 use comity_server::ReleaseResponse;
 use serde_json::{Value, json};
 
 use super::{report, table};
 use crate::args::{Domains, DomainsSet, Global};
+use crate::live::duration;
 use crate::{exit, output, setup};
 
 pub(crate) async fn run(global: &Global, config: &Config, command: Domains) -> anyhow::Result<u8> {
@@ -19,6 +22,13 @@ pub(crate) async fn run(global: &Global, config: &Config, command: Domains) -> a
         Domains::Set(set) => {
             let (delay, floor) =
                 (span("--delay", set.delay.as_deref())?, span("--floor", set.floor.as_deref())?);
+            if let (Some(delay), Some(floor)) = (delay, floor)
+                && floor > delay
+            {
+                return Err(exit::usage(format!(
+                    "--floor = \"{floor}\": expected at most --delay ({delay})"
+                )));
+            }
             let pause = match set.pause.as_deref() {
                 Some("forever") => Some(None),
                 text => span("--pause", text)?.map(Some),
@@ -88,7 +98,8 @@ async fn release(global: &Global, config: &Config, domain: &str) -> anyhow::Resu
     let name = config.rules().domain(&host);
     let store = setup::open_existing_store(config)?;
     if store.find_domain(name.clone()).await?.is_none() {
-        return Err(exit::usage(format!("nothing is known about {name} yet")));
+        let known = known_ports(&*store, &name).await?;
+        return Err(exit::usage(format!("nothing is known about {name} yet{known}")));
     }
     let gate = setup::gate(config, store, "domains").await?;
     let released = setup::with_timeout(gate.release(&host)).await?;
@@ -152,21 +163,32 @@ async fn list(global: &Global, config: &Config, like: String, limit: u32) -> any
         return Ok(exit::DONE);
     }
     if views.is_empty() {
-        output::line("No matching sites yet");
+        output::line("No matching sites");
     }
     let line = |view: &DomainView| [view.row.domain.clone(), sentence(config, view, now)];
     table::align(&views.iter().map(line).collect::<Vec<_>>());
     Ok(exit::DONE)
 }
 
+/// The ports of a host that are known as sites, to append to a message; each of them has a pace of its own.
+async fn known_ports(store: &dyn Store, host: &Domain) -> anyhow::Result<String> {
+    let start = format!("{host}:");
+    let mut known = store.list_domains(start.clone(), String::new(), PORTS).await?;
+    known.retain(|row| row.domain.starts_with(&start));
+    let known: Vec<String> = known.into_iter().map(|row| row.domain).collect();
+    Ok(if known.is_empty() { String::new() } else { format!("; did you mean {}?", known.join(" or ")) })
+}
+
 async fn show(global: &Global, config: &Config, domain: &str) -> anyhow::Result<u8> {
     let host = setup::host(domain)?;
     let store = setup::open_existing_store(config)?;
     let clock = Clock::of(&*store).await?;
-    let Some(view) = Inspector::new(store, config.rules().clone(), clock.clone()).inspect(&host).await?
+    let Some(view) =
+        Inspector::new(store.clone(), config.rules().clone(), clock.clone()).inspect(&host).await?
     else {
         let name = config.rules().domain(&host);
-        return Err(exit::usage(format!("domain = {domain:?}: nothing is known about {name} yet")));
+        let known = known_ports(&*store, &name).await?;
+        return Err(exit::usage(format!("domain = {domain:?}: nothing is known about {name} yet{known}")));
     };
     let now = clock.now();
     if global.json {
@@ -213,7 +235,8 @@ fn sentence(config: &Config, view: &DomainView, now: Timestamp) -> String {
     let mut parts = Vec::new();
     let row = &view.row;
     let live = current_status(config, view, now);
-    let (delay, floor) = live.map_or((row.kept.delay, row.kept.floor), |live| (live.delay, live.floor));
+    let (delay, floor) =
+        live.as_ref().map_or((row.kept.delay, row.kept.floor), |live| (live.delay, live.floor));
     match delay.is_zero() {
         true => parts.push("nothing learned".to_owned()),
         false => parts.push(format!("learned delay {}", delay.prose())),
@@ -233,6 +256,11 @@ fn sentence(config: &Config, view: &DomainView, now: Timestamp) -> String {
     if let Some((until, _)) = row.kept.server.filter(|(until, _)| *until > now) {
         parts.push(format!("the server asked to wait until {}", report::moment(until)));
     }
+    if let Some(live) = &live {
+        parts.extend((!live.spacing.is_zero()).then(|| format!("{} between requests", live.spacing.prose())));
+        let ago = live.last_start.map(|at| format!("last request {} ago", duration(now.since(at))));
+        parts.extend(ago);
+    }
     if row.waiting > 0 {
         let urls = if row.waiting == 1 { "URL" } else { "URLs" };
         parts.push(format!("{} {urls} waiting", row.waiting));
@@ -246,3 +274,6 @@ fn sentence(config: &Config, view: &DomainView, now: Timestamp) -> String {
     }
     parts.join(", ")
 }
+
+/// How many ports of a host are named.
+const PORTS: u32 = 3;

@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 
 use comity::core::time::Timestamp;
 use comity::event::{Event, Listener, TaskEvent};
-use comity::redact::without_user;
+use comity::redact::{shell_word, without_user};
 use comity::store::Store;
 use comity::store::jobs::Job;
 
@@ -61,6 +61,7 @@ fn print(mut lines: Vec<String>, count: u64, job: &str) {
     let more = count.saturating_sub(lines.len() as u64);
     lines.iter().for_each(|line| output::failure(line));
     if more > 0 {
+        let job = shell_word(job);
         output::failure(&format!("and {more} more; list them with: comity jobs show {job} --failed"));
     }
 }

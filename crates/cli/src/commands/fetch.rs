@@ -2,11 +2,13 @@
 //!
 //! What workers do with a URL is in the engine (`comity::jobs`); rows on stdout are in `stream`; where URLs come from is in
 //! `input`; what is saved with a job is in `options`, and where its pages go in `place`; how a run ends is in `summary`,
-//! and what it waits for then in `waits`.
+//! and what it waits for then in `waits`; how to resume it in `resume`, and why URLs were skipped in `skips`.
 
 mod input;
 mod options;
 mod place;
+mod resume;
+mod skips;
 mod summary;
 mod waits;
 
@@ -23,6 +25,7 @@ use comity::core::task::{JobState, JobStep};
 use comity::core::time::{Span, Timestamp};
 use comity::gate::{CloseMode, Gate};
 use comity::jobs::{Parts, Pool, RunCounts, StopReason, Until, UrlLists};
+use comity::redact::shell_word;
 use comity::request::JobRequest;
 use comity::status::Status;
 use comity::store::items::SCRAPE_JOB;
@@ -36,7 +39,8 @@ use url::Url;
 use self::input::{Input, Listed, on_bad};
 use self::options::{absolute, archive, close_open_warc, options, overrides, request};
 use self::place::Change;
-use self::summary::{Ended, Repeat, how_to_resume};
+use self::resume::{Repeat, how_to_resume};
+use self::summary::Ended;
 use super::{hints, jobs, report, stream};
 use crate::args::{Fetch, Format, Global, urls};
 use crate::live::{self, JobView, Limits, SideWork, Watched};
@@ -89,7 +93,7 @@ pub(crate) async fn run(global: &Global, fetch: Fetch) -> anyhow::Result<u8> {
     let input = listed.with_rest(&fetch, known.as_ref()).await?;
     let saved = known.as_ref().map(|job| &job.options);
     let config = match saved {
-        Some(options) => setup::config(global, overrides(&fetch, Some(options)))?,
+        Some(options) => setup::config_without_warning(global, overrides(&fetch, Some(options)))?,
         None => config,
     };
     let request = request(&fetch, saved)?;
@@ -301,12 +305,14 @@ impl Watched for Fetching<'_> {
         self.run.pool.stop();
         self.run.gate.hurry();
         let requests = if count == 1 { "request" } else { "requests" };
-        format!("{count} {requests} in flight")
+        let pending = self.view.stop().map(|pending| format!(", {pending}"));
+        format!("{count} {requests} in flight{}", pending.unwrap_or_default())
     }
 
     fn quit_message(&self) -> String {
         let how = how_to_resume(&*self.run.store, &self.run.job.name, Repeat::Nothing, self.rows);
-        format!("Stopped; requests in flight will be repeated when the job is resumed\n{how}")
+        let how = how.map_or_else(String::new, |how| format!("\n{how}"));
+        format!("Stopped; requests in flight will be repeated when the job is resumed{how}")
     }
 }
 
@@ -319,7 +325,7 @@ async fn already_ended(
     is_more: bool,
 ) -> anyhow::Result<u8> {
     jobs::sweep(store, job, &Clock::of(store).await?).await?;
-    let (name, state) = (&job.name, job.state);
+    let (name, quoted, state) = (&job.name, shell_word(&job.name), job.state);
     let code = if state == JobState::Done && job.counts.failed == 0 { exit::DONE } else { exit::FAILURES };
     let line = format!("job {name} is already {state}: {}; nothing was sent", report::progress(job));
     if global.json {
@@ -341,7 +347,7 @@ async fn already_ended(
     }
     if is_more {
         return Err(exit::usage(format!(
-            "job = {name:?}: the job is {state} and takes no more URLs; use another --job, or reopen it with comity jobs retry {name}"
+            "job = {name:?}: the job is {state} and takes no more URLs; use another --job, or reopen it with comity jobs retry {quoted}"
         )));
     }
     if !global.quiet {
@@ -351,7 +357,7 @@ async fn already_ended(
         hints::retry(store, job).await?.iter().for_each(|hint| output::remark(hint));
         if state == JobState::Done {
             output::remark(&format!(
-                "To fetch what has changed: comity fetch --job {name} --refresh; to add URLs: comity fetch --job {name} --input FILE"
+                "To fetch what has changed: comity fetch --job {quoted} --refresh; to add URLs: comity fetch --job {quoted} --input FILE"
             ));
         }
         jobs::pruned_urls(store, job).await?.iter().for_each(|pruned| output::remark(pruned));
@@ -382,8 +388,8 @@ async fn write_missing_rows(
     store: &Arc<dyn Store>,
     job: &Job,
 ) -> anyhow::Result<()> {
-    let config =
-        setup::config(global, overrides(fetch, Some(&job.options))).unwrap_or_else(|_| config.clone());
+    let config = setup::config_without_warning(global, overrides(fetch, Some(&job.options)))
+        .unwrap_or_else(|_| config.clone());
     let archive = archive(&job.options, &job.name, &config)?;
     let transport = client::transport(&config)?;
     let gate = setup::gate(&config, store.clone(), &format!("fetch {}", job.name)).await?;

@@ -1,14 +1,15 @@
 //! What to type next, about a job that has ended. A hint is only given if the command it names would do something.
 
+use comity::redact::shell_word;
 use comity::store::Store;
 use comity::store::jobs::{FailureKind, Job, RetryFilter};
 
 /// How to see what failed in a job, and whether and how to retry it; `None` if nothing can be retried.
 pub(crate) async fn retry(store: &dyn Store, job: &Job) -> anyhow::Result<Option<String>> {
-    let name = &job.name;
+    let name = shell_word(&job.name);
     if can_retry(store, job, Vec::new()).await? {
         return Ok(Some(format!(
-            "To see what failed: comity jobs show {name}; to retry it: comity jobs retry {name}"
+            "To see what failed: comity jobs show {name}; to retry them: comity jobs retry {name}"
         )));
     }
     Ok(can_retry(store, job, GONE.to_vec()).await?.then(|| {

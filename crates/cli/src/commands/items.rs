@@ -100,7 +100,7 @@ async fn find(store: &dyn Store, id: i64) -> anyhow::Result<Item> {
     store
         .find_item(ItemId(id))
         .await?
-        .ok_or_else(|| exit::usage(format!("item = {id}: no such item; comity items list shows them")))
+        .ok_or_else(|| exit::usage(format!("item = {id}: no such item; comity items list shows all items")))
 }
 
 async fn show(global: &Global, store: &dyn Store, id: i64) -> anyhow::Result<u8> {
@@ -151,7 +151,7 @@ async fn show(global: &Global, store: &dyn Store, id: i64) -> anyhow::Result<u8>
 /// Who listed the item's URL.
 fn found_via(lead: Lead) -> &'static str {
     match lead {
-        Lead::Listed => "you",
+        Lead::Listed => "a source you added",
         Lead::Remote => "a remote page, feed or redirect (private addresses are blocked)",
     }
 }

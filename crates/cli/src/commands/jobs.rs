@@ -2,11 +2,13 @@
 
 mod remove;
 
+pub(super) use remove::is_match;
+
 use comity::clock::Clock;
 use comity::config::Config;
 use comity::core::outcome::{Outcome, STATUSES};
 use comity::core::task::{JobState, JobStep, TaskId};
-use comity::redact::without_user;
+use comity::redact::{shell_word, without_user};
 use comity::results::Row;
 use comity::store::Store;
 use comity::store::items::SCRAPE_JOB;
@@ -56,7 +58,7 @@ async fn list(global: &Global, store: &dyn Store, limit: u32, after: Option<Stri
             jobs.iter().map(|job| [job.name.clone(), state(job).to_owned(), report::progress(job)]).collect();
         table::align(&rows);
         if let Some(next) = next {
-            output::remark(&format!("There are older jobs: comity jobs list --after {next}"));
+            output::remark(&format!("There are older jobs: comity jobs list --after {}", shell_word(&next)));
         }
     }
     Ok(exit::DONE)
@@ -96,13 +98,14 @@ async fn show(global: &Global, store: &dyn Store, name: &str, limit: u32) -> any
     }
     unread(&job).iter().for_each(|line| output::line(&format!("  {line}")));
     for (key, value) in options(&job).as_object().into_iter().flatten() {
-        output::line(&format!("  {key} = {value}"));
+        output::line(&format!("  {}", option(key, value)));
     }
     tasks.iter().for_each(print_task);
     if more > 0 {
         output::line(&format!(
-            "  and {} more; to list all: comity jobs export {name} --state failed (or skipped)",
-            thousands(more)
+            "  and {} more; to list all: comity jobs export {} --state failed (or skipped)",
+            thousands(more),
+            shell_word(name)
         ));
     }
     pruned_urls(store, &job).await?.iter().for_each(|pruned| output::line(&format!("  {pruned}")));
@@ -213,7 +216,7 @@ async fn page_of(
 
 /// Why a stopped job can't finish with the URLs it has, and what to do about it.
 fn unread(job: &Job) -> Vec<String> {
-    let Job { name, .. } = job;
+    let name = shell_word(&job.name);
     if !job.unread || job.state.is_terminal() || job.worked_on {
         return Vec::new();
     }
@@ -225,7 +228,7 @@ fn unread(job: &Job) -> Vec<String> {
             ),
         ],
         false => vec![format!(
-            "its list was not read to the end; pass it again: comity fetch --job {name} --input FILE"
+            "its list was not read to the end; pass it again: comity fetch --job {name} --input FILE (or with its URLs as arguments)"
         )],
     }
 }
@@ -248,6 +251,22 @@ fn options(job: &Job) -> Value {
         *sitemap = json!(without_user(sitemap.as_str().unwrap_or_default()));
     }
     options
+}
+
+/// An option of a job as the flags that set it; what has no flag, such as its kind, as it is saved.
+fn option(key: &str, value: &Value) -> String {
+    let flag = |name: &str, value: &str| format!("--{name} {}", shell_word(value));
+    match (key, value) {
+        ("sitemaps", Value::Array(urls)) => urls
+            .iter()
+            .filter_map(Value::as_str)
+            .map(|url| flag("sitemap", url))
+            .collect::<Vec<_>>()
+            .join(" "),
+        ("kind" | "request", _) => format!("{key} = {value}"),
+        (_, Value::String(text)) => flag(&key.replace('_', "-"), text),
+        _ => format!("{key} = {value}"),
+    }
 }
 
 async fn cancel(global: &Global, store: &dyn Store, name: &str) -> anyhow::Result<u8> {
@@ -282,8 +301,9 @@ async fn retry(global: &Global, store: &dyn Store, name: &str, revival: RetryFil
         }
         let why = match named {
             true => format!(
-                "job {}: nothing to retry: no failed or skipped URL matches; comity jobs show {0} lists them",
-                job.name
+                "job {}: nothing to retry: no failed or skipped URL matches; comity jobs show {} lists them",
+                job.name,
+                shell_word(&job.name)
             ),
             false => nothing_to_retry(store, &job).await?,
         };
@@ -306,8 +326,8 @@ async fn retry(global: &Global, store: &dyn Store, name: &str, revival: RetryFil
         output::object(&object);
     } else {
         print_changed(global, &job);
-        let urls = if retried == 1 { "URL waits" } else { "URLs wait" };
-        output::line(&format!("{} {urls} again; to run it: {}", thousands(retried), run_command(&job)));
+        let urls = if retried == 1 { "URL" } else { "URLs" };
+        output::line(&format!("{} {urls} will be retried; run: {}", thousands(retried), run_command(&job)));
         if forbidden {
             output::line(
                 "robots.txt files are kept for a day; to fetch what they forbid, add --robots ignore",
@@ -320,6 +340,7 @@ async fn retry(global: &Global, store: &dyn Store, name: &str, revival: RetryFil
 /// Why a retry without filters has nothing to retry.
 async fn nothing_to_retry(store: &dyn Store, job: &Job) -> anyhow::Result<String> {
     let Job { name, counts, .. } = job;
+    let quoted = shell_word(name);
     let gone = if job.pruned { counts.failed + counts.skipped } else { 0 };
     if gone > 0 && pruned_count(store, job).await? == counts.tasks {
         return Ok(format!("job {name}: nothing to retry: {}", pruned(gone, "failed or skipped ")));
@@ -328,12 +349,12 @@ async fn nothing_to_retry(store: &dyn Store, job: &Job) -> anyhow::Result<String
     let mut why = match (counts.failed, counts.skipped) {
         (0, 0) if job.state == JobState::Cancelled && counts.done > 0 => {
             format!(
-                "job {name}: nothing to retry, nothing failed; to fetch what has changed: comity fetch --job {name} --refresh"
+                "job {name}: nothing to retry, nothing failed; to fetch what has changed: comity fetch --job {quoted} --refresh"
             )
         }
         (0, 0) if job.state == JobState::Cancelled => {
             format!(
-                "job {name}: nothing to retry, nothing failed; to start over, comity jobs remove {name} first"
+                "job {name}: nothing to retry, nothing failed; to start over, comity jobs remove {quoted} first"
             )
         }
         (0, 0) => format!("job {name}: nothing to retry, nothing failed"),
@@ -413,7 +434,7 @@ pub(crate) async fn sweep(store: &dyn Store, job: &Job, clock: &Clock) -> anyhow
 
 async fn find(store: &dyn Store, name: &str) -> anyhow::Result<Job> {
     let found = store.find_job(name.to_owned()).await?;
-    found.ok_or_else(|| exit::usage(format!("job = {name:?}: no such job; comity jobs list shows them")))
+    found.ok_or_else(|| exit::usage(format!("job = {name:?}: no such job; comity jobs list shows all jobs")))
 }
 
 /// The job's state in a word. The job that scrapes items is never done, so it is shown as open when it is idle.
@@ -426,7 +447,7 @@ fn state(job: &Job) -> &'static str {
 fn run_command(job: &Job) -> String {
     match job.options["kind"] == SCRAPE_JOB {
         true => "comity run".to_owned(),
-        false => format!("comity fetch --job {}", job.name),
+        false => format!("comity fetch --job {}", shell_word(&job.name)),
     }
 }
 

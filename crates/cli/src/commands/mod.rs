@@ -26,6 +26,7 @@ mod serve;
 mod session;
 mod shell;
 mod sources;
+mod store;
 mod stream;
 mod table;
 mod top;
@@ -41,7 +42,7 @@ pub(crate) use remote::Unreachable;
 pub(crate) async fn run(args: Args) -> anyhow::Result<u8> {
     let Args { global, command } = args;
     let config = || {
-        let config = setup::config(&global, Overrides::default())?;
+        let config = setup::config_without_warning(&global, Overrides::default())?;
         output::log(&config.log, &global);
         anyhow::Ok(config)
     };
@@ -63,6 +64,10 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<u8> {
         Command::Items(command) => items::run(&global, &config()?, command).await?,
         Command::Prune(prune) => prune::run(&global, &config()?, &prune).await?,
         Command::Backup(backup) => backup::run(&global, &config()?, &backup).await?,
+        Command::Store(command) => {
+            config()?;
+            store::run(&global, command).await?
+        }
         Command::Check(check) => decide::check(&global, &config()?, check).await?,
         Command::Record(record) => decide::record(&global, &config()?, record).await?,
         Command::Top(top) => top::run(&global, &config()?, &top).await?,

@@ -68,7 +68,7 @@ pub(crate) fn print_counts(sites: &[SiteReport]) {
         output::line("No requests");
         return;
     }
-    table::write(["site", "pages", "refused", "early", "behavior"], &rows);
+    table::write(["site", "pages", "429 or 503", "too early", "behavior"], &rows);
 }
 
 /// What the sites counted, as JSON.

@@ -63,12 +63,15 @@ pub(crate) async fn run(global: &Global, serve: Serve) -> anyhow::Result<u8> {
 fn announce(global: &Global, running: &Running, store: &str) {
     let (address, open) = (running.address(), running.is_open());
     if global.json {
-        output::object(&json!({ "listening": format!("http://{address}"), "open": open }));
+        output::object(
+            &json!({ "listening": format!("http://{address}"), "dashboard": format!("http://{address}/"), "open": open }),
+        );
     } else {
         let who = if open { "open to everyone on this machine" } else { "requires a token" };
         output::remark(&format!(
             "Listening on http://{address} ({who}), store {store}; press Ctrl-C to stop"
         ));
+        output::remark(&format!("Dashboard: http://{address}/"));
     }
     if open && !address.ip().is_loopback() {
         tracing::warn!(%address, "anyone who can reach this address may use the service (--insecure)");

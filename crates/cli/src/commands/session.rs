@@ -166,7 +166,8 @@ impl<S: Fn() -> SideWork> Watched for Scraping<'_, S> {
         pipeline.pool().stop();
         self.session.gate.hurry();
         let what = if count == 1 { "scrape" } else { "scrapes" };
-        format!("{count} {what} in flight, plus requests to sources")
+        let pending = self.view.stop().map(|pending| format!(", {pending}"));
+        format!("{count} {what} in flight, plus requests to sources{}", pending.unwrap_or_default())
     }
 
     fn quit_message(&self) -> String {

@@ -8,10 +8,11 @@ use comity::clock::Clock;
 use comity::config::Config;
 use comity::core::task::JobState;
 use comity::core::time::{Span, Timestamp};
+use comity::redact::shell_word;
 use comity::status::Status;
 use comity::store::Store;
 use comity::store::jobs::Job;
-use comity::store::status::LiveProcess;
+use comity::store::status::{LiveProcess, OldTransaction};
 use serde_json::{Value, json};
 
 use super::{report, table};
@@ -83,6 +84,8 @@ struct Snapshot {
     working: Vec<(LiveProcess, Option<Status>)>,
     /// Open jobs that no process works on.
     stopped: Vec<Job>,
+    /// What keeps the database from cleaning up.
+    old_transaction: Option<OldTransaction>,
 }
 
 impl Snapshot {
@@ -102,7 +105,8 @@ impl Snapshot {
             job.state == JobState::Running && job.counts.waiting() > 0 && !named.contains(&job.name)
         });
         stopped.truncate(STOPPED_MAX);
-        Ok(Self { working, stopped })
+        let old_transaction = store.old_transaction(OLD_TRANSACTION).await?;
+        Ok(Self { working, stopped, old_transaction })
     }
 
     fn draw(&self, place: &str, now: Timestamp, canvas: Canvas) -> Vec<String> {
@@ -112,9 +116,14 @@ impl Snapshot {
         let each = canvas.rows.saturating_sub(2) / count.max(1);
         for (working, status) in &self.working {
             lines.push(String::new());
-            let since = now.since(working.since).countdown();
-            let age = working.status.as_ref().map(|(_, published_at)| now.since(*published_at).countdown());
-            let age = age.map_or_else(String::new, |age| format!(", updated {age} ago"));
+            let since = live::duration(now.since(working.since));
+            let age = working.status.as_ref().map(|(_, published_at)| now.since(*published_at));
+            let age = age.map_or_else(String::new, |age| match age >= SILENT {
+                true => {
+                    format!(", not responding for {}: its sites are free for others", live::duration(age))
+                }
+                false => format!(", updated {} ago", age.countdown()),
+            });
             lines.push(live::title(&format!("{}, running for {since}{age}", working.name), canvas));
             let Some(status) = status else {
                 lines.push("  no status yet".to_owned());
@@ -134,10 +143,21 @@ impl Snapshot {
         for job in &self.stopped {
             let name = &job.name;
             let line = format!(
-                "job {name} is stopped ({}); resume it: comity fetch --job {name}",
-                report::progress(job)
+                "job {name} is stopped ({}); resume it: comity fetch --job {}",
+                report::progress(job),
+                shell_word(name)
             );
             lines.push(live::plain(&line, canvas));
+        }
+        if let Some(OldTransaction { age, owner }) = &self.old_transaction {
+            lines.push(String::new());
+            let age = age.countdown();
+            lines.push(live::plain(
+                &format!("warning: a transaction has been open for {age} ({owner})"),
+                canvas,
+            ));
+            let why = "  PostgreSQL can't vacuum the tables meanwhile, and everything becomes slower; end it, see docs/fleet.md";
+            lines.push(live::plain(why, canvas));
         }
         lines
     }
@@ -154,7 +174,11 @@ impl Snapshot {
         };
         let processes: Vec<Value> = self.working.iter().map(process).collect();
         let stopped: Vec<Value> = self.stopped.iter().map(|job| report::summary(job, 0)).collect();
-        json!({ "processes": processes, "left": stopped })
+        let old_transaction = self
+            .old_transaction
+            .as_ref()
+            .map(|OldTransaction { age, owner }| json!({ "age_ms": age.as_millis_up(), "owner": owner }));
+        json!({ "processes": processes, "left": stopped, "old_transaction": old_transaction })
     }
 }
 
@@ -167,6 +191,8 @@ fn status_json(status: &Status) -> Value {
     object
 }
 
+/// A process that published nothing for so long has lost its sites to whoever wants them: its lease has ended.
+const SILENT: Span = Span::from_secs(10);
 /// How often the store is read; processes publish their status every two seconds.
 const READ_EVERY: Span = Span::from_secs(1);
 /// How often the view is drawn, with countdowns that continue between reads.
@@ -175,5 +201,31 @@ const TICK: Duration = Duration::from_millis(250);
 const COLUMNS: usize = 500;
 /// Rows of the output without a terminal.
 const ROWS: usize = 200;
+/// A transaction that is open for this long is shown.
+const OLD_TRANSACTION: Span = Span::from_mins(5);
 /// Maximum number of stopped jobs to show.
 const STOPPED_MAX: usize = 5;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_old_transaction_is_shown_with_its_owner_and_is_null_in_json_without_one() {
+        let canvas = Canvas { columns: 200, rows: 50, colored: false, unicode: true };
+        let fine = Snapshot::default();
+        assert!(fine.object()["old_transaction"].is_null());
+        assert!(!fine.draw("here", Timestamp::MIN, canvas).join("\n").contains("warning"));
+        let owner = "app, pid 12, psql".to_owned();
+        let old = OldTransaction { age: Span::from_mins(61), owner };
+        let snapshot = Snapshot { old_transaction: Some(old), ..Snapshot::default() };
+        let shown = snapshot.draw("here", Timestamp::MIN, canvas).join("\n");
+        assert!(
+            shown.contains("warning: a transaction has been open for 1h 1m (app, pid 12, psql)"),
+            "{shown}"
+        );
+        assert!(shown.contains("PostgreSQL can't vacuum the tables"), "{shown}");
+        let expected = json!({ "age_ms": 3_660_000, "owner": "app, pid 12, psql" });
+        assert_eq!(snapshot.object()["old_transaction"], expected);
+    }
+}

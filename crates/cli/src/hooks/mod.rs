@@ -175,11 +175,13 @@ async fn run_one(
     };
     let item_id = item.0;
     match &ended {
-        Ended::Succeeded if said.is_empty() => tracing::debug!(item = item_id, "hook ran"),
-        Ended::Succeeded => tracing::info!(item = item_id, said, "hook ran"),
+        Ended::Succeeded if said.is_empty() => tracing::debug!(item = item_id, "--exec command ran"),
+        Ended::Succeeded => tracing::info!(item = item_id, output = said, "--exec command ran"),
         Ended::Stopped => tracing::info!(item = item_id, "hook stopped; it will run again"),
         // An error, because the command doesn't run again: with --quiet, this line is all that reports it.
-        Ended::Failed(why) => tracing::error!(item = item_id, command = shown, why, said, "hook failed"),
+        Ended::Failed(why) => {
+            tracing::error!(item = item_id, command = shown, why, output = said, "--exec command failed")
+        }
     }
     (item, ended)
 }

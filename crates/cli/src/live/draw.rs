@@ -1,6 +1,9 @@
 //! Turns a status into lines for the terminal: pure functions, for any width, with or without color and Unicode.
 
+use std::borrow::Cow;
+
 use comity::core::time::{Span, Timestamp};
+use comity::redact::shell_word;
 use comity::status::{HeldBack, Status, Work};
 use console::{Alignment, measure_text_width, pad_str, truncate_str};
 
@@ -52,10 +55,10 @@ pub(crate) fn line(status: &Status, now: Timestamp) -> String {
     }
     let mut line = parts.join(", ");
     if let Some(held) = status.held_back.first() {
-        let wait = held.until().map(|until| format!(", {} left", until.since(now).countdown()));
+        let wait = held.until().map(|until| format!(", {} left", countdown(until.since(now))));
         let (waiting, more) = waiting(held, remaining(status));
         let wait = wait.unwrap_or_default();
-        line += &format!("; {}: {}{wait} ({waiting}{more} waiting)", held.domain, held.why);
+        line += &format!("; {}: {}{wait} ({waiting}{more} waiting)", held.domain, why(held));
     }
     sanitized(&line)
 }
@@ -126,10 +129,10 @@ impl Canvas {
     }
 
     fn widths(self, shown: &[HeldBack]) -> Widths {
-        let widest = |text: fn(&HeldBack) -> &str| {
-            shown.iter().map(|held| measure_text_width(&self.sanitized(text(held)))).max().unwrap_or(0)
+        let widest = |text: fn(&HeldBack) -> Cow<'_, str>| {
+            shown.iter().map(|held| measure_text_width(&self.sanitized(&text(held)))).max().unwrap_or(0)
         };
-        let (domain, why) = (widest(|held| &held.domain), widest(|held| &held.why));
+        let (domain, why) = (widest(|held| Cow::Borrowed(&held.domain)), widest(why));
         // Two columns of indent, two between the cells, the countdown, and the number of waiting tasks.
         let waiting = self.room() >= 2 + domain.min(DOMAIN_MIN) + 2 + WHY_MIN + 2 + LEFT + 2 + WAITING;
         let rest = self.room().saturating_sub(2 + 2 + 2 + LEFT + if waiting { 2 + WAITING } else { 0 });
@@ -143,7 +146,7 @@ impl Canvas {
             pad_str(&truncate_str(&text, width, self.ellipsis()), width, side, None).into_owned()
         };
         let domain = cell(&held.domain, widths.domain, Alignment::Left);
-        let why = cell(&held.why, widths.why, Alignment::Left);
+        let why = cell(&why(held), widths.why, Alignment::Left);
         let left = held.until().map_or_else(String::new, |until| countdown(until.since(now)));
         let left = cell(&left, LEFT, Alignment::Right);
         let (waiting, more) = waiting(held, remaining);
@@ -225,7 +228,7 @@ fn rate(work: &Work) -> Option<String> {
 fn left(work: &Work) -> Option<String> {
     let left = work.left_ms.filter(|_| work.all.is_none_or(|all| work.done < all))?;
     // An estimate is not worth showing in milliseconds.
-    let left = Span::from_secs(left.div_ceil(1_000).max(1)).countdown();
+    let left = duration(Span::from_secs(left.div_ceil(1_000).max(1)));
     Some(if work.left_is_most { format!("up to {left} left") } else { format!("about {left} left") })
 }
 
@@ -246,8 +249,32 @@ fn countdown(left: Span) -> String {
     let millis = left.as_millis_up();
     match millis {
         0..=9_900 => format!("{}.{}s", millis.div_ceil(100) / 10, millis.div_ceil(100) % 10),
-        9_901..=99_999 => format!("{}s", millis.div_ceil(1_000)),
-        _ => Span::from_secs(millis.div_ceil(1_000)).countdown().to_string(),
+        _ => duration(Span::from_millis(millis)),
+    }
+}
+
+/// A time in one or two units, rounded up to the smaller one: `42s`, `3m 20s`, `1h 5m`, `2d 3h`.
+pub(crate) fn duration(span: Span) -> String {
+    let secs = span.as_secs_up();
+    let (large, small) = match secs {
+        0..60 => return format!("{secs}s"),
+        60..3_600 => ((60, "m"), (1, "s")),
+        3_600..172_800 => ((3_600, "h"), (60, "m")),
+        _ => ((86_400, "d"), (3_600, "h")),
+    };
+    let smalls = secs.div_ceil(small.0);
+    let (count, rest) = (smalls / (large.0 / small.0), smalls % (large.0 / small.0));
+    let rest = if rest == 0 { String::new() } else { format!(" {rest}{}", small.1) };
+    format!("{count}{}{rest}", large.1)
+}
+
+/// What holds a site back. If only an operator can end it, also how.
+fn why(held: &HeldBack) -> Cow<'_, str> {
+    match held.origin == "operator" && held.until_us.is_none() {
+        true => {
+            format!("paused until resumed: comity domains set {} --resume", shell_word(&held.domain)).into()
+        }
+        false => held.why.as_str().into(),
     }
 }
 

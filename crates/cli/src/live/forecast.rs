@@ -4,8 +4,9 @@
 //! - `history`: how each domain has behaved so far
 //!
 //! The time for a domain follows from its spacing or from its pace so far, whichever is slower: a site that answers 429
-//! after every ten pages is slower than its spacing. A domain that doesn't respond, or only fails, takes at most as long as
-//! its remaining attempts may take. The job takes as long as its slowest domain.
+//! after every ten pages is slower than its spacing. If a domain doesn't respond, the attempts that are left for its
+//! current page may all time out, but the pages after it are expected to be answered; if it only fails, each page is
+//! expected to cost one more backoff. The job takes as long as its slowest domain.
 
 mod history;
 
@@ -115,6 +116,19 @@ impl Forecast {
         }
     }
 
+    /// Which of these domains have requests in flight that were sent from here, and for how long each of them may still go
+    /// without a response; none if that can't be told.
+    pub(super) fn pending(&self, gate: &Gate, backlog: &[Backlog]) -> Vec<(Domain, Option<Span>)> {
+        let now = self.clock.now();
+        let pending = |one: &Backlog| {
+            let live = gate.domain_status(&one.domain).filter(|live| live.in_flight > live.lent)?;
+            let timeout = self.limits.transport.response_timeout(&one.domain);
+            let left = live.last_start.map(|start| timeout.less(now.since(start)));
+            Some((one.domain.clone(), left.filter(|left| !left.is_zero())))
+        };
+        backlog.iter().filter_map(pending).collect()
+    }
+
     /// How long one domain takes.
     fn time_left_of(
         &self,
@@ -132,11 +146,21 @@ impl Forecast {
         let each = each.max(elsewhere.map_or(Span::ZERO, |held| held.spacing));
         let each = each.max(rule.burst().map_or(Span::ZERO, |burst| burst.window.split(burst.count.into())));
         let timeout = self.limits.transport.response_timeout(domain);
-        let worst_case = |live: &DomainStatus| self.worst_case(live, &history, rule, waiting, timeout, now);
-        if let Some((live, most)) = live.as_ref().and_then(|live| Some((live, worst_case(live)?))) {
-            // The attempts that are left begin when the backoff before them is over.
-            let most = if live.in_flight == 0 { most + live.wait } else { most.max(live.wait) };
-            return TimeLeft::AtMost(most);
+        // An operator's pause without an end can't be estimated.
+        if live.as_ref().is_some_and(|live| live.paused_until == Some(Timestamp::MAX)) {
+            return TimeLeft::Unknown;
+        }
+        if let Some(most) =
+            live.as_ref().and_then(|live| self.unresponsive(live, &history, rule, timeout, now))
+        {
+            // Until its robots.txt is known, only that is fetched; if it never is, the pages fail with it.
+            return match waiting <= 1 || self.awaits_robots(&history) {
+                true => TimeLeft::AtMost(most),
+                false => TimeLeft::About(most + each.times(waiting - 1)),
+            };
+        }
+        if let Some(live) = live.as_ref().filter(|live| live.penalties >= FAILING) {
+            return TimeLeft::About(self.failing(live, rule, waiting, each));
         }
         let wait = match live {
             Some(live) => live.wait,
@@ -147,7 +171,7 @@ impl Forecast {
             },
         };
         let wait = wait.max(due_at.map_or(Span::ZERO, |due_at| due_at.since(now)));
-        // A pause without an end can't be estimated.
+        // Neither can that of another process.
         if wait >= ENDLESS {
             return TimeLeft::Unknown;
         }
@@ -156,60 +180,57 @@ impl Forecast {
         TimeLeft::About(paced.max(measured))
     }
 
-    /// The longest time a domain may take that doesn't respond, if each attempt takes as long as its timeout, or that only
-    /// fails; none if it responds.
-    fn worst_case(
+    /// How long the current page of a domain that doesn't respond may still take, if each of its attempts takes as long as
+    /// the timeout; none if the domain responds.
+    fn unresponsive(
         &self,
         live: &DomainStatus,
         history: &DomainHistory,
         rule: &Rule,
-        waiting: u64,
         timeout: Span,
         now: Timestamp,
     ) -> Option<Span> {
-        let silent = live.last_start.filter(|_| live.in_flight > 0).map(|start| now.since(start));
+        // Nobody waits for an answer to a permit that somebody else has.
+        let own = live.in_flight.saturating_sub(live.lent);
+        let silent = live.last_start.filter(|_| own > 0).map(|start| now.since(start));
         let silent = silent.filter(|silent| *silent >= SILENT);
-        let attempts = u64::from(self.limits.attempts);
-        let (timeout, used) = match silent.is_none() && history.timeouts == 0 {
-            false => (timeout, u64::from(history.timeouts)),
-            // It answers at once, but only with failures.
-            true if live.penalties >= FAILING => (live.spacing, u64::from(history.failed) * attempts),
-            true => return None,
-        };
-        // Until its robots.txt is known, only that is fetched; if it never is, the pages fail with it.
-        let all = match self.limits.robots == RobotsPolicy::Obey && !history.robots {
-            true => attempts,
-            false => {
-                let failures = if self.limits.failures == 0 { u64::MAX } else { self.limits.failures.into() };
-                (waiting + u64::from(history.failed)).min(failures).saturating_mul(attempts)
-            }
-        };
-        let left = all.saturating_sub(used).max(1);
-        let backoff = |nth: u64| {
-            let rung = u64::from(live.penalties).saturating_add(nth);
-            rule.ladder().wait(u32::try_from(rung).unwrap_or(u32::MAX)).unwrap_or(Span::ZERO)
-        };
-        // Between two attempts the domain backs off; the backoff soon stops growing.
-        let between = (1..left.min(RUNGS)).fold(Span::ZERO, |sum, nth| sum + backoff(nth));
-        let between = between + backoff(RUNGS).times(left.saturating_sub(RUNGS));
-        let total = timeout.times(left) + between;
-        Some(match silent {
-            Some(silent) => total.less(silent.min(timeout)),
-            None => total,
-        })
+        if silent.is_none() && history.timeouts == 0 {
+            return None;
+        }
+        let left = u64::from(self.limits.attempts - history.timeouts % self.limits.attempts);
+        // Between two attempts the domain backs off.
+        let total = timeout.times(left) + backoffs(live, rule, left - 1, Span::ZERO);
+        let total = silent.map_or(total, |silent| total.less(silent.min(timeout)));
+        // The attempts that are left begin when the backoff before them is over.
+        Some(if own == 0 { total + live.wait } else { total.max(live.wait) })
+    }
+
+    /// How long a domain takes that answers at once, but only with failures: until it is given up, or each page has cost
+    /// one more backoff.
+    fn failing(&self, live: &DomainStatus, rule: &Rule, waiting: u64, each: Span) -> Span {
+        let most = if self.limits.failures == 0 { u64::MAX } else { self.limits.failures.into() };
+        live.wait + backoffs(live, rule, waiting.min(most).saturating_sub(1), each)
+    }
+
+    fn awaits_robots(&self, history: &DomainHistory) -> bool {
+        self.limits.robots == RobotsPolicy::Obey && !history.robots
     }
 
     fn elsewhere(&self, domain: &Domain) -> Option<HeldElsewhere> {
         self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner).get(domain).copied()
     }
 
-    /// The domains of a backlog that other processes are in charge of, as far as known.
-    pub(super) fn domains_elsewhere(&self, gate: &Gate, backlog: &[Backlog]) -> Vec<Domain> {
+    /// The domains of a backlog, read before, that other processes are in charge of, as far as known. `None` if this
+    /// process is just taking domains: until it holds them, they look the same.
+    pub(super) fn domains_elsewhere(&self, gate: &Gate, backlog: &[Backlog]) -> Option<Vec<Domain>> {
+        if gate.is_taking() {
+            return None;
+        }
         let others = self.history.elsewhere();
         // Somebody works on a lane that isn't due at any time.
         let is_served = |one: &&Backlog| one.due_at.is_none() || others.contains(&one.domain);
         let served = backlog.iter().filter(|one| one.waiting > 0).filter(is_served);
-        served.map(|one| &one.domain).filter(|domain| !gate.holds(domain)).cloned().collect()
+        Some(served.map(|one| &one.domain).filter(|domain| !gate.holds(domain)).cloned().collect())
     }
 
     /// Asks other processes, in the background, how long the domains they hold will wait, and at which pace they are
@@ -249,19 +270,29 @@ impl Forecast {
     }
 }
 
+/// The next `count` backoffs of a domain, each of them at least as long as `each`.
+fn backoffs(live: &DomainStatus, rule: &Rule, count: u64, each: Span) -> Span {
+    let backoff = |nth: u64| {
+        let rung = u64::from(live.penalties).saturating_add(nth);
+        rule.ladder().wait(u32::try_from(rung).unwrap_or(u32::MAX)).unwrap_or(Span::ZERO).max(each)
+    };
+    // It soon stops growing.
+    let growing = (1..=count.min(RUNGS)).fold(Span::ZERO, |sum, nth| sum + backoff(nth));
+    growing + backoff(RUNGS).times(count.saturating_sub(RUNGS))
+}
+
 impl HeldElsewhere {
     /// Nothing is known yet.
     const UNKNOWN: Self = Self { is_known: false, until: Timestamp::MIN, spacing: Span::ZERO, in_flight: 0 };
 }
 
 impl TimeLeft {
-    /// The longer of the two. Unknown counts as longest, an upper bound as its full length.
-    fn or_longer(self, other: Self) -> Self {
-        match (self, other) {
+    /// The longer of the two. Unknown counts as longest.
+    fn or_longer(self, longer: Self) -> Self {
+        match (self, longer) {
             (Self::Unknown, _) | (_, Self::Unknown) => Self::Unknown,
-            (Self::About(one), Self::About(other)) => Self::About(one.max(other)),
             (Self::AtMost(one) | Self::About(one), Self::AtMost(other) | Self::About(other)) => {
-                Self::AtMost(one.max(other))
+                if one >= other { self } else { longer }
             }
         }
     }

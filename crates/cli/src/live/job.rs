@@ -1,5 +1,6 @@
 //! The progress of a job for the live view, read from the store every now and then.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use comity::store::jobs::{Counts, Job};
 use comity::store::status::Backlog;
 use comity::store::{Reply, Store};
 
-use super::draw::thousands;
+use super::draw::{duration, thousands};
 use super::forecast::{BacklogCounts, Forecast, Limits, Rate, TimeLeft};
 
 /// A job that is watched.
@@ -35,6 +36,8 @@ pub(crate) struct JobView {
     /// Whether `ends_at` is an upper bound.
     is_latest: bool,
     estimated_at: Timestamp,
+    /// Whether only the requests in flight are waited for.
+    is_stopping: bool,
     status: Status,
     status_at: Timestamp,
     /// How long it took to get the status: with many domains, it is read less often.
@@ -74,6 +77,7 @@ impl JobView {
             elsewhere: String::new(),
             is_latest: false,
             estimated_at: Timestamp::MIN,
+            is_stopping: false,
             status: Status::default(),
             status_at: Timestamp::MIN,
             status_took: Span::ZERO,
@@ -92,6 +96,8 @@ impl JobView {
         let done = settled(&self.counts).saturating_sub(settled(&self.before));
         let rate = self.rate.at(now, done + side_work.done);
         self.estimate(rate, now).await;
+        let elsewhere =
+            if self.is_stopping { self.pending().unwrap_or_default() } else { self.elsewhere.clone() };
         let since = |count: fn(&Counts) -> u64| count(&self.counts).saturating_sub(count(&self.before));
         let work = Work {
             name: title.to_owned(),
@@ -103,9 +109,12 @@ impl JobView {
             rate_limited: since(|counts| counts.rate_limited),
             retries: since(|counts| counts.retries),
             rate,
-            left_ms: self.ends_at.map(|ends_at| ends_at.since(now).as_millis_up()),
+            left_ms: self
+                .ends_at
+                .filter(|_| !self.is_stopping)
+                .map(|ends_at| ends_at.since(now).as_millis_up()),
             left_is_most: self.is_latest,
-            note: match (side_work.doing, self.elsewhere.as_str()) {
+            note: match (side_work.doing, elsewhere.as_str()) {
                 (doing, "") => doing,
                 (doing, elsewhere) if doing.is_empty() => elsewhere.to_owned(),
                 (doing, elsewhere) => format!("{doing}, {elsewhere}"),
@@ -119,6 +128,30 @@ impl JobView {
         }
         self.status.work = Some(work);
         (self.status.clone(), now)
+    }
+
+    /// Has the view show what the requests in flight wait for, instead of how long the rest of the work would take. Returns
+    /// the same.
+    pub(crate) fn stop(&mut self) -> Option<String> {
+        self.is_stopping = true;
+        self.pending()
+    }
+
+    /// Which sites have not responded yet, and how long that may take.
+    fn pending(&self) -> Option<String> {
+        let pending = self.forecast.pending(&self.gate, &self.backlog);
+        let sites = match pending.as_slice() {
+            [] => return None,
+            [(domain, _)] => domain.to_string(),
+            several => format!("{} sites", several.len()),
+        };
+        // The slowest of them decides.
+        let left =
+            pending.iter().map(|(_, left)| *left).min_by_key(|left| Reverse(left.unwrap_or(Span::MAX)));
+        Some(match left.flatten() {
+            Some(left) => format!("waiting up to {} for {sites}", duration(left)),
+            None => format!("waiting for {sites}"),
+        })
     }
 
     /// The domains that delayed the work when the status was last read, the longest waits first.
@@ -136,6 +169,10 @@ impl JobView {
 
     /// Estimates when the rest will be done.
     async fn estimate(&mut self, rate: Option<f64>, now: Timestamp) {
+        if self.estimated_at == Timestamp::MIN {
+            // Nothing is known in the first moments: the sites are just being claimed.
+            self.estimated_at = now - ESTIMATE_EVERY.less(FIRST_ESTIMATE);
+        }
         if now.since(self.estimated_at) < ESTIMATE_EVERY {
             return;
         }
@@ -151,15 +188,15 @@ impl JobView {
             waiting: self.counts.waiting(),
         };
         self.gate.set_backlog(counts.known());
-        let elsewhere = self.forecast.domains_elsewhere(&self.gate, counts.backlog);
-        let in_charge = in_charge(&elsewhere);
-        self.forecast.ask_holders(&self.gate, elsewhere);
+        if let Some(elsewhere) = self.forecast.domains_elsewhere(&self.gate, counts.backlog) {
+            self.elsewhere = in_charge(&elsewhere);
+            self.forecast.ask_holders(&self.gate, elsewhere);
+        }
         (self.ends_at, self.is_latest) = match self.forecast.time_left(&self.gate, &counts, rate) {
             Some(TimeLeft::About(left)) => (Some(now + left), false),
             Some(TimeLeft::AtMost(left)) => (Some(now + left), true),
             Some(TimeLeft::Unknown) | None => (None, false),
         };
-        self.elsewhere = in_charge;
     }
 }
 
@@ -180,6 +217,8 @@ fn in_charge(elsewhere: &[Domain]) -> String {
 const COUNT_EVERY: Span = Span::from_millis(500);
 /// How often the backlog is read and the end estimated.
 const ESTIMATE_EVERY: Span = Span::from_secs(2);
+/// How soon the end is estimated for the first time.
+const FIRST_ESTIMATE: Span = Span::from_secs(1);
 /// How many lanes of the backlog are read.
 const LANES: u32 = 200;
 /// Up to how many tasks are counted per lane.

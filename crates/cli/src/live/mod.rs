@@ -18,7 +18,7 @@ use std::time::Duration;
 use comity::core::time::{Span, Timestamp};
 use comity::status::Status;
 
-pub(crate) use draw::{Canvas, draw, plain, thousands, title};
+pub(crate) use draw::{Canvas, draw, duration, plain, thousands, title};
 pub(crate) use forecast::Limits;
 pub(crate) use job::{JobView, SideWork};
 
@@ -80,7 +80,10 @@ pub(crate) struct View {
 
 enum Kind {
     Drawn,
-    Lines { last: Option<Timestamp> },
+    /// None until there is something to show.
+    Lines {
+        next_at: Option<Timestamp>,
+    },
     Quiet,
 }
 
@@ -91,7 +94,7 @@ impl View {
             false if !output::is_json_log() && !output::is_piping_rows() && output::begin_view() => {
                 Kind::Drawn
             }
-            false => Kind::Lines { last: None },
+            false => Kind::Lines { next_at: None },
         };
         Self { kind }
     }
@@ -106,10 +109,11 @@ impl View {
         match &mut self.kind {
             Kind::Quiet => {}
             Kind::Drawn => output::draw_view(draw(status, now, canvas())),
-            Kind::Lines { last } => {
+            Kind::Lines { next_at } => {
                 let has_work = status.work.as_ref().is_some_and(|work| work.all != Some(0));
-                if has_work && last.is_none_or(|last| now.since(last) >= LINES_EVERY) {
-                    *last = Some(now);
+                // At first, nothing is known that would be worth a line.
+                if has_work && now >= *next_at.get_or_insert(now + FIRST_LINE) {
+                    *next_at = Some(now + LINES_EVERY);
                     output::remark(&draw::line(status, now));
                 }
             }
@@ -131,5 +135,7 @@ pub(crate) fn canvas() -> Canvas {
 
 /// How often the status is read and drawn.
 const TICK: Duration = Duration::from_millis(125);
+/// When progress is printed for the first time without a terminal.
+const FIRST_LINE: Span = Span::from_millis(1_500);
 /// How often progress is printed without a terminal.
 const LINES_EVERY: Span = Span::from_secs(10);

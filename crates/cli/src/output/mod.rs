@@ -124,7 +124,7 @@ pub(crate) fn error(error: &anyhow::Error, json: bool, code: u8) {
     let mut causes: Vec<String> = Vec::new();
     for cause in error.chain().map(ToString::to_string) {
         // Don't repeat a cause that the message already contains.
-        if causes.last().is_none_or(|last| !last.contains(&cause)) {
+        if causes.last().is_none_or(|last| !repeats(last, &cause)) {
             causes.push(cause);
         }
     }
@@ -137,6 +137,12 @@ pub(crate) fn error(error: &anyhow::Error, json: bool, code: u8) {
         }
         object(&parsed);
     }
+}
+
+/// Whether a message already says what its cause says, perhaps in lower case and without the number of the error.
+fn repeats(message: &str, cause: &str) -> bool {
+    let plain = cause.split(" (os error ").next().unwrap_or(cause).to_lowercase();
+    message.contains(cause) || message.to_lowercase().contains(&plain)
 }
 
 /// A problem of the configuration as JSON.
@@ -256,6 +262,14 @@ mod tests {
         let json = json(&serde_json::json!({ "title": ODD }));
         assert!(!json.contains(is_control), "{json:?}");
         assert_eq!(serde_json::from_str::<Value>(&json).unwrap()["title"], ODD);
+    }
+
+    #[test]
+    fn a_cause_that_the_message_names_is_not_repeated() {
+        let cause = "Connection refused (os error 111)";
+        assert!(repeats("connection refused by 127.0.0.9:8801", cause));
+        assert!(repeats("a: Connection refused (os error 111)", cause));
+        assert!(!repeats("could not connect to 127.0.0.9:8801", cause));
     }
 
     #[test]

@@ -55,6 +55,10 @@ pub(crate) struct SiteReport {
 impl Playground {
     /// Listens on `listen` and on one port per site: the ports above it, or free ones if its port is 0.
     pub(crate) fn start(listen: SocketAddr) -> io::Result<Self> {
+        if listen.port().checked_add(SITES.len() as u16).is_none() {
+            let what = format!("its sites need the {} ports above it", SITES.len());
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        }
         let main = bind(listen)?;
         let above = |nth| if listen.port() == 0 { 0 } else { listen.port().saturating_add(nth) };
         let own = (1..=SITES.len() as u16).map(|nth| bind(SocketAddr::new(listen.ip(), above(nth))));

@@ -153,6 +153,22 @@ fn an_unreachable_host_is_warned_of_once() {
     }
 }
 
+/// A site that was down filled the screen.
+#[test]
+fn failures_of_one_site_for_one_reason_are_one_warning() {
+    let world = World::new();
+    let urls = ["a", "b", "c"].map(|path| format!("http://127.0.0.1:9/{path}"));
+    let mut args =
+        vec!["fetch", "--format", "none", "--robots", "ignore", "--max-retries", "0", "--delay", "1ms"];
+    args.extend(urls.iter().map(String::as_str));
+    let done = world.run(&args).expect(1);
+    let lines = |level: &str, text: &str| {
+        done.stderr.lines().filter(|line| line.contains(level) && line.contains(text)).count()
+    };
+    assert_eq!((lines(" WARN ", "WARN failed"), lines(" INFO ", "INFO failed")), (1, 2), "{}", done.stderr);
+    done.says("more URLs failed site=\"127.0.0.1:9\" urls=2 error=");
+}
+
 /// B72, B75: a query may be a secret, so the log shows only that there is one.
 #[test]
 fn answers_in_the_log_name_their_url_without_its_query() {

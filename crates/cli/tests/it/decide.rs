@@ -94,8 +94,14 @@ fn an_unrecorded_permit_has_a_lease_and_can_be_released() {
     let waits = world.run(&["--json", "check", "example.org"]).expect(1).json();
     assert_eq!(waits["limit"], "lease", "{waits}");
     assert!((1..=60_000).contains(&waits["wait_ms"].as_u64().unwrap()), "{waits}");
-    world.run(&["check", "example.org"]).expect(1).shows("ago has not been recorded; its lease ends in ");
-    world.run(&["explain", "example.org"]).expect(0).shows("has not been recorded; its lease ends in ");
+    let checked = world.run(&["check", "example.org"]).expect(1);
+    checked.shows("ago has not been recorded; its lease ends in ");
+    checked
+        .says("comity record example.org STATUS, or without an outcome: comity domains release example.org");
+    let explained = world.run(&["explain", "example.org"]).expect(0);
+    explained.shows("has not been recorded; its lease ends in ");
+    explained
+        .shows("comity record example.org STATUS, or without an outcome: comity domains release example.org");
     world.run(&["domains", "release", "example.org"]).expect(0).shows("example.org: 1 permit released");
     let granted = world.run(&["--json", "check", "--wait", "--lease", "10m", "example.org"]).expect(0).json();
     assert_eq!(granted["lease_ms"], 600_000, "{granted}");

@@ -12,9 +12,22 @@ use crate::terminal::Terminal;
 #[test]
 fn the_demo_fetches_everything_and_never_too_early() {
     let world = World::new();
-    let mut command = world.command(&["demo", "--json", "--keep"]);
+    let mut command = world.command(&["demo", "--json", "--keep", "--stay"]);
     command.env("TMPDIR", world.path(""));
-    let done = world.begin(command).wait().expect(0);
+    let running = world.begin(command);
+    // The first thing it says is where to look.
+    wait_until("it says where the dashboard is", || running.said().contains('\n'));
+    let said = running.said();
+    let address =
+        said.lines().next().unwrap().strip_prefix("Dashboard: ").unwrap().trim_end_matches('/').to_owned();
+    wait_until("the dashboard shows the job", || {
+        get(&address, "/jobs/demo").contains("URLs wait to be fetched")
+    });
+    // It is still there when the demo has ended.
+    wait_until("the demo has ended", || running.said().contains("The dashboard stays up"));
+    assert!(get(&address, "/jobs/demo").contains("The job is done."));
+    running.signal("INT");
+    let done = running.wait().expect(0);
     let object = done.json();
     assert_eq!(object["early"], 0, "{object:#}");
     assert_eq!(object["pages"], 161, "{object:#}");
@@ -65,7 +78,8 @@ fn a_demo_that_is_stopped_leaves_nothing_behind() {
         for _ in 0..presses {
             terminal.press("C-c");
         }
-        terminal.until("ended 130");
+        let shown = terminal.until("ended 130").join("\n");
+        assert!(!shown.contains("To resume"), "its store is gone: {shown}");
         assert_eq!(std::fs::read_dir(&place).unwrap().count(), 0);
     }
 }

@@ -54,6 +54,16 @@ fn expired_deadlines_are_not_listed() {
     assert!(!shown.contains("until"), "{shown}");
 }
 
+#[test]
+fn a_site_without_its_port_is_reported_with_the_ports_that_are_known() {
+    let world = World::new();
+    world.run(&["record", "127.0.0.1:8801", "success"]).expect(0);
+    let shown = world.run(&["domains", "show", "127.0.0.1"]).expect(2);
+    shown.says("nothing is known about 127.0.0.1 yet; did you mean 127.0.0.1:8801?");
+    let set = ["domains", "set", "127.0.0.1:8801", "--delay", "3s", "--floor", "5s"];
+    world.run(&set).expect(2).says("--floor = \"5s\": expected at most --delay (3s)");
+}
+
 /// B39
 #[test]
 fn a_paused_domain_is_not_fetched() {

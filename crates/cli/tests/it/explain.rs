@@ -14,6 +14,8 @@ fn a_url_that_robots_txt_forbids_is_reported_as_forbidden() {
     let (page, private) = (nginx.url() + "/a0", nginx.url() + "/private/x");
     let unknown = world.run(&["--json", "explain", &private]).expect(0).json();
     assert!(unknown["robots"].is_null(), "{unknown}");
+    let not_fetched = "robots.txt: not fetched yet; it may forbid this URL or ask for a delay";
+    world.run(&["explain", &private]).expect(0).shows(not_fetched);
     world.run(&["fetch", &page, "--delay", "1ms", "--format", "none"]).expect(0);
     let first_line = |url: &str| {
         let done = world.run(&["explain", url]).expect(0);
@@ -22,6 +24,7 @@ fn a_url_that_robots_txt_forbids_is_reported_as_forbidden() {
     let forbidden = first_line(&private);
     assert!(forbidden.contains(": forbidden by robots.txt (known since 20"), "{forbidden}");
     assert!(!first_line(&page).contains("forbidden"));
+    assert!(!world.run(&["explain", &page]).expect(0).stdout.contains("not fetched"), "it was fetched");
     let host = nginx.url().replace("http://", "");
     assert!(!first_line(&host).contains("forbidden"), "a domain has no path");
     let object = world.run(&["--json", "explain", &private]).expect(0).json();

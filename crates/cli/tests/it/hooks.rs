@@ -98,7 +98,8 @@ fn quiet_reports_each_failed_command() {
         let world = world_with_one(&site);
         let exec = ["run", "--quiet", "--no-scrape", "--exec", command, "--exec-timeout", timeout];
         let done = world.run(&exec).expect(1);
-        let failed: Vec<&str> = done.stderr.lines().filter(|line| line.contains("hook failed")).collect();
+        let failed: Vec<&str> =
+            done.stderr.lines().filter(|line| line.contains("--exec command failed")).collect();
         assert_eq!(failed.len(), 2, "{}", done.stderr);
         let is_told = |line: &&str| ["item=", command, why].iter().all(|part| line.contains(part));
         assert!(failed.iter().all(is_told), "{}", done.stderr);

@@ -37,11 +37,11 @@ fn a_finished_job_says_so_and_what_to_do() {
         world.run(&args)
     };
     let first = fetch("one", &["a", "broken"]).expect(1);
-    first.says("To see what failed: comity jobs show one; to retry it: comity jobs retry one\n");
+    first.says("To see what failed: comity jobs show one; to retry them: comity jobs retry one\n");
     let asked = nginx.log().len();
     let again = world.run(&["fetch", "--job", "one"]).expect(1);
     again.shows("job one is already done: 1 of 2 fetched, 1 failed; nothing was sent\n");
-    again.says("to retry it: comity jobs retry one\n");
+    again.says("to retry them: comity jobs retry one\n");
     again.says("To fetch what has changed: comity fetch --job one --refresh; to add URLs: comity fetch --job one --input");
     let quiet = world.run(&["fetch", "--job", "one", "--quiet"]).expect(1);
     assert_eq!(quiet.stderr, "job one is already done: 1 of 2 fetched, 1 failed; nothing was sent\n");

@@ -1,7 +1,7 @@
 //! The command `comity` as people run it: real processes and real servers on loopback, judged by the servers' logs.
 //!
 //! - `comity`: a temporary folder per test, and `comity` processes in it
-//! - `nginx`, `site`, `wire`, `mediawiki`: the servers and their logs
+//! - `nginx`, `site`, `wire`, `mediawiki`: the servers and their logs; `postgres_server`: a server for stores
 //! - `archive`: WARC files, read with other tools
 //! - `log`: assertions on a server's log
 //! - `follow`: feeds, sources and their items
@@ -16,6 +16,9 @@ mod follow;
 mod log;
 mod mediawiki;
 mod nginx;
+#[path = "../../../store/tests/it/postgres/server.rs"]
+#[expect(dead_code, reason = "the tests of the stores need all of it")]
+mod postgres_server;
 mod service;
 mod site;
 mod terminal;
@@ -71,6 +74,7 @@ mod sigstop;
 mod sitemaps;
 mod slow_sites;
 mod sources;
+mod store_copy;
 mod store_errors;
 mod store_files;
 mod store_missing;

@@ -163,7 +163,7 @@ fn a_last_fetch_in_the_future_is_reported_and_fetched() {
 fn only_the_named_sources_are_fetched() {
     let (world, nginx) = (world(&[]), Nginx::start(FEEDS));
     let unknown = world.run(&["--json", "run", "--source", "7"]).expect(2);
-    unknown.says("--source = 7: no such source; comity sources list shows them");
+    unknown.says("--source = 7: no such source; comity sources list shows all sources");
     world.run(&["run"]).expect(0).shows(
         "No sources to fetch; list them with comity sources list, add one with comity sources add URL",
     );

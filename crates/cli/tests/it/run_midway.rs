@@ -31,7 +31,8 @@ fn ctrl_c_leaves_the_rest_for_the_next_run() {
     site.wait_for(3);
     running.signal("INT");
     let done = running.wait().expect(130);
-    done.says("Stopping… (1 scrape in flight, plus requests to sources; press Ctrl-C again to quit now)");
+    done.says("Stopping… (1 scrape in flight, plus requests to sources");
+    done.says("; press Ctrl-C again to quit now)");
     done.says("Interrupted; comity run resumes with the rest");
     assert_eq!(done.json()["tasks"]["fetched"], 2, "{}", done.stdout);
     assert_eq!((site.log().len(), world.index("kept").len()), (3, 2));

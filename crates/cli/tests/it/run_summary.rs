@@ -31,7 +31,7 @@ fn a_list_that_is_passed_again_to_a_job_that_is_done_repeats_nothing() {
     let again = world.run(&args).expect(0);
     again.shows("job news: done; this run: 0 fetched, no new URLs (2 were in the job already) in ");
     again.shows("; in total: 1 of 2 fetched, 1 failed\n");
-    again.says("to retry it: comity jobs retry news");
+    again.says("to retry them: comity jobs retry news");
     let quiet = world.run(&[&args[..], &["--quiet"]].concat()).expect(0);
     assert_eq!((quiet.stdout.as_str(), quiet.stderr.as_str()), ("", ""));
     let object = world.run(&[&["--json"], &args[..]].concat()).expect(0).json();
@@ -110,4 +110,52 @@ fn a_run_that_resumes_a_job_reports_on_all_of_it() {
         "{object}"
     );
     done.says(&format!("failed: {}/404: status 404", site.url()));
+}
+
+/// A new user did not find the pages, and wondered why there were fewer than URLs in the list.
+#[test]
+fn the_first_summary_says_where_the_pages_are_and_counts_duplicates() {
+    let (world, site) = (World::new(), site());
+    let input = world.write("list", &format!("{0}/a\n{0}/b\n{0}/a#x\n{0}/a\n", site.url()));
+    let first = world.run(&fetch(&["--input", input.to_str().unwrap(), "--out", "kept/pages"])).expect(0);
+    first.shows("job news: done, 2 of 2 fetched, 2 duplicates in the list in ");
+    first.says("Pages are in kept/pages/, one row per URL in kept/pages/index.jsonl\n");
+    let warc = ["fetch", &(site.url() + "/a"), "--format", "warc", "--robots", "ignore"];
+    world.run(&warc).expect(0).says("Pages are in comity-pages/, as WARC files\n");
+    let none = world.run(&fetch(&[&(site.url() + "/c"), "--format", "none"])).expect(0);
+    assert!(!none.stderr.contains("Pages are in"), "{}", none.stderr);
+}
+
+/// It used to end with exit code 0 and without a word.
+#[test]
+fn a_job_that_only_skipped_urls_says_why() {
+    let world = World::new();
+    let site = Site::start(|asked| match asked.path {
+        "/robots.txt" => {
+            Answer { status: 200, body: "User-agent: *\nDisallow: /\n".to_owned(), ..Answer::default() }
+        }
+        path => Answer::page(path),
+    });
+    let urls = ["a", "b"].map(|path| format!("{}/{path}", site.url()));
+    let args = ["fetch", &urls[0], &urls[1], "--delay", "1ms", "--format", "none", "--job"];
+    let done = world.run(&[&args[..], &["my list"]].concat()).expect(0);
+    done.shows("0 of 2 fetched, 2 skipped in ");
+    done.shows(" (2 forbidden by robots.txt; see comity jobs show 'my list')\n");
+    let quiet = world.run(&[&args[..], &["quiet", "--quiet"]].concat()).expect(0);
+    assert_eq!(
+        quiet.stderr,
+        "job quiet: nothing was fetched (2 forbidden by robots.txt; see comity jobs show quiet)\n"
+    );
+}
+
+/// They used to name a job that doesn't exist.
+#[test]
+fn names_are_quoted_in_commands_to_copy() {
+    let (world, site) = (World::new(), site());
+    let url = site.url() + "/500";
+    let args = ["fetch", &url, "--job", "my list", "--format", "none"];
+    let failed = world.run(&[&args[..], &QUICK].concat()).expect(1);
+    failed.says("comity jobs show 'my list'; to retry them: comity jobs retry 'my list'\n");
+    let retried = world.run(&["jobs", "retry", "my list"]).expect(0);
+    retried.shows("1 URL will be retried; run: comity fetch --job 'my list'\n");
 }

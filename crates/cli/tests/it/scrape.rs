@@ -335,7 +335,7 @@ fn a_source_that_is_not_a_number_is_unknown() {
         assert!(done.json()["error"].as_str().unwrap().ends_with(message), "{}", done.stdout);
     }
     let done = world.run(&["run", "--source", "7"]).expect(2);
-    done.says("error: --source = 7: no such source; comity sources list shows them");
+    done.says("error: --source = 7: no such source; comity sources list shows all sources");
     world.run(&["sources", "add", "https://a.example/", "--kind", "page", "--cadence", "8"]).expect(2).says(
         "error: --cadence = \"8\": expected a duration above zero such as 8h, 90m or 2d (8 has no unit: 8m are minutes",
     );

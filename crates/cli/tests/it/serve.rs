@@ -19,6 +19,7 @@ fn it_prints_its_address_and_stops_on_a_signal() {
         running.signal(name);
         let done = running.wait().expect(0);
         done.says("open to everyone on this machine");
+        done.says("Dashboard: http://127.0.0.1:");
         done.says("stopping");
         assert_eq!(done.stdout, "");
     }

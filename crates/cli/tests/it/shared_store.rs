@@ -173,3 +173,36 @@ fn commands_know_the_crawl_delay() {
     assert!(robots.is_some_and(|robots| robots["limit"] == "crawl_delay"), "{explained}");
     world.run(&["check", &nginx.url()]).expect(1).shows("robots.txt crawl-delay 2.5s");
 }
+
+/// It used to say that the job was stopped.
+#[test]
+fn a_process_that_leaves_a_job_says_that_it_is_still_running() {
+    let (world, site) = (World::new(), Site::start(|asked| Answer::page(asked.path)));
+    let input = world.write("list", &list(&site.url(), "p", 200));
+    let args = ["fetch", "--job", "my list", "--robots", "ignore", "--format", "none", "--input"];
+    let first = world.start(&[&args[..], &[input.to_str().unwrap(), "--delay", "300ms"]].concat());
+    site.wait_for(2);
+    let second = world.start(&["fetch", "--job", "my list"]);
+    wait_until("it has joined", || second.said().contains("/200 pages"));
+    second.signal("INT");
+    let left = second.wait().expect(130);
+    left.shows("job my list: still running; this run: ");
+    left.says("This process left; job my list is still running (pid ");
+    assert!(!left.stderr.contains("To resume"), "{}", left.stderr);
+    first.signal("INT");
+    let last = first.wait().expect(130);
+    last.says("To resume: comity fetch --job 'my list'\n");
+}
+
+/// It used to name itself, as another process, while it was taking the sites.
+#[test]
+fn a_process_alone_says_nothing_about_others() {
+    let world = World::new();
+    let sites: Vec<Site> = (0..8).map(|_| Site::start(|asked| Answer::page(asked.path))).collect();
+    let urls: String = sites.iter().map(|site| list(&site.url(), "p", 5)).collect();
+    let input = world.write("list", &urls);
+    let args = ["fetch", "--delay", "1s", "--robots", "ignore", "--format", "none", "--input"];
+    let done = world.run(&[&args[..], &[input.to_str().unwrap()]].concat()).expect(0);
+    done.says("/40 pages");
+    assert!(!done.stderr.contains("in charge"), "{}", done.stderr);
+}

@@ -40,9 +40,7 @@ fn the_first_signal_finishes_what_is_in_flight() {
         let running = fetch(&world, &site);
         site.wait_for(1);
         running.signal(name);
-        wait_until("it finishes what is in flight", || {
-            running.said().contains("(1 request in flight; press")
-        });
+        wait_until("it finishes what is in flight", || running.said().contains("(1 request in flight"));
         held.release();
         let done = running.wait().expect(130);
         done.says("--job one");
@@ -66,9 +64,7 @@ fn a_signal_during_the_last_page_leaves_nothing_to_resume() {
         let running = world.start(&[&["fetch", &format!("{}/last", site.url())][..], &args].concat());
         site.wait_for(1);
         running.signal("INT");
-        wait_until("it finishes what is in flight", || {
-            running.said().contains("(1 request in flight; press")
-        });
+        wait_until("it finishes what is in flight", || running.said().contains("(1 request in flight"));
         held.release();
         let done = running.wait().expect(code);
         done.shows("job one: done, ");
@@ -164,4 +160,22 @@ fn closing_the_terminal_ends_a_fetch_like_ctrl_c() {
     world.run(&["fetch", "--job", "one", "--delay", "0"]).expect(0);
     assert_each_once(&site.log(), "p", 400);
     assert_eq!(world.index("pages").len(), 400);
+}
+
+/// It used to show how long the whole job would take.
+#[test]
+fn after_a_signal_a_site_that_hangs_is_named_with_how_long_it_may_take() {
+    let (world, held) = (World::new(), Held::default());
+    world.write("comity.toml", "[http]\nfirst_byte_timeout = \"10m\"\n");
+    let site = slow(&held);
+    let running = fetch(&world, &site);
+    wait_until("there is progress to report", || running.said().contains("/5 pages"));
+    running.signal("INT");
+    let host = site.url().replace("http://", "");
+    let end = format!(" for {host}; press Ctrl-C again to quit now)");
+    wait_until("it says what it waits for", || {
+        running.said().lines().any(|line| line.contains("in flight, waiting up to ") && line.ends_with(&end))
+    });
+    running.signal("INT");
+    running.wait().expect(130);
 }

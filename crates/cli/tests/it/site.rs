@@ -19,6 +19,9 @@ pub(crate) struct Asked<'a> {
     pub(crate) headers: &'a str,
     /// The number of requests before this one.
     pub(crate) before: usize,
+    /// When it arrived, in microseconds since 1970.
+    #[allow(dead_code, reason = "only sites of the other test binary ask")]
+    pub(crate) start: i64,
 }
 
 /// A response.
@@ -153,7 +156,7 @@ fn serve(shared: &Shared, mut stream: TcpStream, connection: u64) {
         let Some(Head { path, headers, is_last }) = read_head(&mut reader) else { return };
         let (nth, answer) = {
             let mut log = shared.log.lock().unwrap_or_else(PoisonError::into_inner);
-            let answer = (shared.answer)(&Asked { path: &path, headers: &headers, before: log.len() });
+            let answer = (shared.answer)(&Asked { path: &path, headers: &headers, before: log.len(), start });
             let hit =
                 Hit { start, answered: i64::MAX, done: i64::MAX, path, status: answer.status, connection };
             log.push(hit);

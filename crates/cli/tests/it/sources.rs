@@ -162,7 +162,7 @@ fn invalid_arguments_are_reported_first() {
     wrong(&["set", "1"], "required");
     wrong(&["cadence", "clear"], "required");
     for command in ["show", "remove"] {
-        wrong(&[command, "7"], "source = 7: no such source; comity sources list shows them");
+        wrong(&[command, "7"], "source = 7: no such source; comity sources list shows all sources");
     }
     wrong(&["set", "7", "--name", "x"], "source = 7: no such source");
     wrong(&["cadence", "clear", "7"], "source = 7: no such source");
@@ -258,6 +258,17 @@ fn sources_are_removed_all_at_once_or_not_at_all() {
     );
     let gone = world.run(&["--json", "sources", "remove", "3"]).expect(0).json();
     assert_eq!(gone["removed"], json!([{ "id": 3, "name": "c.example", "items": 0 }]));
+    add(&world, &["https://a.example/1", "https://a.example/2", "https://b.example/1"]);
+    let matching = ["sources", "remove", "--match", "https://a.example/*"];
+    let dry = world.run(&[&matching[..], &["--dry-run"]].concat()).expect(0);
+    dry.shows("a.example/1 with 0 items\n");
+    dry.shows("Dry run: nothing was changed");
+    world.run(&["sources", "remove", "--failing"]).expect(0).shows("No source matches; nothing was removed");
+    assert_eq!(sources(&world).len(), 3);
+    world.run(&matching).expect(0).shows("a.example/2 with 0 items\n");
+    assert_eq!(sources(&world).len(), 1);
+    world.run(&["sources", "remove"]).expect(2);
+    world.run(&["sources", "remove", "6", "--failing"]).expect(2);
 }
 
 /// B59, B62, B65
@@ -345,7 +356,7 @@ fn lists_of_every_format_are_imported() {
     assert_eq!((&done["added"], &done["already"], &done["repeated"]), (&json!(1), &json!(1), &json!(1)));
     let mut command = world.command(&["sources", "import", "-"]);
     command.stdin(std::fs::File::open(world.write("stdin", "https://h.example/\n")).unwrap());
-    world.begin(command).wait().expect(0).shows("1 added");
+    world.begin(command).wait().expect(0).shows("1 added as feeds");
 
     let found: Vec<Value> = sources(&world)
         .iter()
@@ -460,7 +471,10 @@ fn items_are_listed_and_shown_with_their_text() {
         .run(&["items", "list", "--state", "odd"])
         .expect(2)
         .says("--state = \"odd\": expected one of \"none\", \"waiting\",");
-    world.run(&["items", "show", "3"]).expect(2).says("item = 3: no such item; comity items list shows them");
+    world
+        .run(&["items", "show", "3"])
+        .expect(2)
+        .says("item = 3: no such item; comity items list shows all items");
     world.run(&["sources", "add", &(site.url() + "/feed.xml")]).expect(0);
     world.run(&["run", "--no-scrape"]).expect(0);
     world.run(&["items", "list"]).expect(0).shows("none   -          One    http://127.0.0.1");

@@ -100,7 +100,11 @@ fn a_disk_that_is_almost_full() {
         mount.fill_but(left);
         let mut fetch = world.command(&["fetch", "http://127.0.0.1:9/", "--store", &url, "--format", "none"]);
         fetch.env("COMITY_UPKEEP_PATIENCE", "1s");
-        assert_reported(world.begin(fetch).wait(), &store, "the disk is full; free some space");
+        assert_reported(
+            world.begin(fetch).wait(),
+            &store,
+            "the disk is full; free some space and run the same command again",
+        );
         let waiting = world.start(&["record", "example.org", "success", "--store", &url]);
         wait_until("it reports what it waits for", || {
             waiting.said().contains("the disk is full; waiting up to")

@@ -262,10 +262,7 @@ fn a_dump_is_imported_without_a_warning() {
     wiki.hide("Hidden text", 1);
     wiki.hide("Hidden words", 2 + 4);
     world.write("comity.toml", PACE);
-    world
-        .run(&["wiki", "export", &wiki.api(), "--out", "dump.xml"])
-        .expect(2)
-        .says("this wiki is not archived");
+    world.run(&["wiki", "export", &wiki.api(), "--out", "dump.xml"]).expect(2).says("not archived in");
     world.run(&["wiki", "archive", &wiki.api(), "-n", "0", "-n", "4"]).expect(0);
     for name in ["dump.xml", "dump.xml.gz", "dump.xml.zst"] {
         world.run(&["wiki", "export", &wiki.api(), "--out", name]).expect(0);
@@ -315,7 +312,7 @@ fn a_dry_run_counts_and_saves_nothing() {
     );
     assert_eq!((&object["spacing_ms"], &object["requests"]), (&1_000.into(), &4.into()), "{object}");
     assert_eq!(object["duration_ms"], 4_000, "{object}");
-    world.run(&["wiki", "status", &wiki.api()]).expect(2).says("this wiki is not archived");
+    world.run(&["wiki", "status", &wiki.api()]).expect(2).says("yet; start with: comity wiki archive http");
 }
 
 #[test]

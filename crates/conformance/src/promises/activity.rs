@@ -16,7 +16,7 @@ fn activity(nth: u64) -> DomainActivity {
     DomainActivity {
         delay: ms(1_000 + nth),
         learned: ms(500 * (nth % 3)),
-        held_until: (nth % 2 == 0).then_some(at(100 + nth as i64)),
+        held_until: nth.is_multiple_of(2).then_some(at(100 + nth as i64)),
         limit: Some("min_delay".to_owned()),
         success_streak: nth as u32,
         error_streak: 0,

@@ -89,7 +89,8 @@ async fn settle(
     };
     let attempt = |outcome| Attempt { started_at: at(secs), took: ms(5), outcome, status };
     let attempts = outcome.map(attempt).into_iter().collect();
-    let settle = Settle { task: *task, job, tenure, attempts, robots: None, facts: Arc::default(), step };
+    let (url_key, facts) = (None, Arc::default());
+    let settle = Settle { task: *task, url_key, job, tenure, attempts, robots: None, facts, step };
     one.store.settle(one.holder, [settle].into(), at(secs)).await.unwrap();
 }
 

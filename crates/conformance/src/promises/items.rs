@@ -238,6 +238,7 @@ pub(crate) async fn a_late_result_of_a_replaced_task_is_refused(backend: &dyn Ba
         job: one.job,
         tenure: one.tenure,
         attempts: vec![],
+        url_key: None,
         robots: None,
         facts: Default::default(),
         step: failed(),

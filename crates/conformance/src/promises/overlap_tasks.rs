@@ -71,6 +71,7 @@ pub(crate) async fn of_two_concurrent_settles_one_counts(backend: &dyn Backend) 
             job,
             tenure,
             attempts: Vec::new(),
+            url_key: None,
             robots: None,
             facts: Default::default(),
             step: done(),

@@ -27,7 +27,16 @@ pub(crate) async fn task_results_come_back_unchanged(backend: &dyn Backend) {
     };
     let settle = async |nth: usize, attempts, facts: &PageFacts, step| {
         let (tenure, facts) = (tenure_of(&lane), Arc::new(facts.clone()));
-        let settle = Settle { task: lane.tasks[nth].id, job, tenure, attempts, robots: None, facts, step };
+        let settle = Settle {
+            task: lane.tasks[nth].id,
+            job,
+            tenure,
+            attempts,
+            url_key: None,
+            robots: None,
+            facts,
+            step,
+        };
         one.store.settle(one.holder, [settle].into(), at(5)).await.unwrap();
     };
     let limited = attempt(1, Outcome::RateLimited, Some(429));
@@ -174,8 +183,16 @@ pub(crate) async fn a_retry_selects_tasks_by_failure_and_url(backend: &dyn Backe
         ];
         for (task, (step, attempts)) in std::iter::zip(&lane.tasks, steps) {
             let facts = Arc::default();
-            let settle =
-                Settle { task: task.id, job, tenure: tenure_of(&lane), attempts, robots: None, facts, step };
+            let settle = Settle {
+                task: task.id,
+                job,
+                tenure: tenure_of(&lane),
+                attempts,
+                url_key: None,
+                robots: None,
+                facts,
+                step,
+            };
             one.store.settle(one.holder, [settle].into(), at(1)).await.unwrap();
         }
         one.release(tenure_of(&lane), b"pace", ReleaseMode::Stop, at(1)).await;
@@ -248,6 +265,7 @@ pub(crate) async fn tasks_that_are_done_can_be_fetched_again_once(backend: &dyn 
             job,
             tenure: tenure_of(&lane),
             attempts: vec![],
+            url_key: None,
             robots: None,
             facts,
             step: done(),
@@ -284,6 +302,7 @@ pub(crate) async fn a_page_whose_refresh_failed_is_kept_and_refreshed_again(back
         job,
         tenure: tenure_of(&lane),
         attempts: vec![],
+        url_key: None,
         robots: None,
         facts: facts.clone(),
         step: done(),
@@ -354,7 +373,7 @@ pub(crate) async fn a_page_that_was_fetched_again_is_changed_or_the_same(backend
         let facts = Arc::new(PageFacts { sha256: Some([hash; 32]), ..PageFacts::default() });
         let step = Step::Done { status, bytes: 1, file: None, content_type: None };
         let (task, tenure) = (lane.tasks[nth].id, tenure_of(lane));
-        let settle = Settle { task, job, tenure, attempts: vec![], robots: None, facts, step };
+        let settle = Settle { task, job, tenure, attempts: vec![], url_key: None, robots: None, facts, step };
         one.store.settle(one.holder, [settle].into(), at(secs)).await.unwrap();
     };
     let changed = async || -> Vec<Option<bool>> {
@@ -384,6 +403,7 @@ pub(crate) async fn requests_for_robots_txt_count_for_a_task_that_fails_with_the
     let last = Attempt { started_at: at(3), took: ms(20), outcome: Outcome::NetworkError, status: None };
     let settle = Settle {
         task: lane.tasks[0].id,
+        url_key: None,
         job,
         tenure: tenure_of(&lane),
         attempts: vec![],
@@ -408,7 +428,8 @@ pub(crate) async fn files_are_named_in_full_before_a_job_changes_its_folder(back
     let settle = async |job, lane: &Claimed, nth: usize, file: &str| {
         let facts = Arc::new(PageFacts { file: Some(file.to_owned()), ..PageFacts::default() });
         let (task, tenure) = (lane.tasks[nth].id, tenure_of(lane));
-        let settle = Settle { task, job, tenure, attempts: vec![], robots: None, facts, step: done() };
+        let settle =
+            Settle { task, job, tenure, attempts: vec![], url_key: None, robots: None, facts, step: done() };
         one.store.settle(one.holder, [settle].into(), at(1)).await.unwrap();
     };
     let files = async |job| -> Vec<Option<String>> {

@@ -41,6 +41,7 @@ async fn job_that_ended(one: &Process, name: &str, secs: i64) -> JobId {
                 job,
                 tenure,
                 attempts: vec![attempt],
+                url_key: None,
                 robots: None,
                 facts: std::sync::Arc::default(),
                 step: done(),

@@ -2,7 +2,7 @@
 
 use comity_core::pace::SavedLimits;
 use comity_core::time::{Span, Timestamp};
-use comity_store::domains::{LastHolderBuf, ReleaseMode, Released, Saved, Steering};
+use comity_store::domains::{LastHolderBuf, ReleaseMode, Released, Saved, Stated, Steering};
 
 use crate::backend::Backend;
 use crate::process::{Process, at, died_at, domain, ms, nothing_learned};
@@ -44,6 +44,26 @@ pub(crate) async fn deadlines_come_back_after_a_death(backend: &dyn Backend) {
 
     heir.save(nothing_learned(taken.tenure)).await;
     assert_eq!(heir.row("a.example").await.kept, SavedLimits::default(), "what no longer applies is cleared");
+}
+
+/// B37, B77: a store that lost writes gets deadlines back from processes that lost their domains, whoever holds these by now.
+pub(crate) async fn deadlines_can_be_stated_again_but_not_shortened(backend: &dyn Backend) {
+    let one = Process::start(backend, "one", at(0)).await;
+    let state = async |name, until| {
+        let stated = Stated { domain: domain(name), until: at(until), stated_at: at(5) };
+        one.store.restate(vec![stated]).await.unwrap();
+        one.row(name).await.kept.server
+    };
+    let tenure = one.taken("a.example", at(0)).await.tenure;
+    assert_eq!(state("a.example", 90).await, Some((at(90), at(5))));
+    assert_eq!(state("a.example", 60).await, Some((at(90), at(5))));
+    assert_eq!(state("new.example", 60).await, Some((at(60), at(5))));
+    // What was learned stays, and so does the tenure.
+    let kept = SavedLimits { delay: ms(1_500), ..SavedLimits::default() };
+    one.save(Saved { kept, ..nothing_learned(tenure) }).await;
+    assert_eq!(state("a.example", 70).await, Some((at(70), at(5))));
+    assert_eq!(one.row("a.example").await.kept.delay, ms(1_500));
+    one.store.restate(Vec::new()).await.unwrap();
 }
 
 /// B39

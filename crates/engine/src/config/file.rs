@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use toml::de::DeTable;
 
-use super::error::{self, ConfigError, Faults, Label, quoted, quoted_value};
+use super::error::{self, ConfigError, Faults, Label, quoted, quoted_value, shortened};
 use super::keys;
 use super::layer::{self, Entry, Origin, Target};
 use super::lines::Lines;
@@ -45,10 +45,10 @@ pub(super) fn entries(name: &str, text: &str, faults: &mut Faults) -> Vec<Entry>
             let label = Label { line: Some(line), column: Some(column), ..Label::of(name) };
             let written = text.lines().nth(line - 1).unwrap_or_default();
             let hint = match broken.message().starts_with("duplicate key") {
-                true => first_of(text, line).map(|first| format!("; it is on line {first} already")),
-                false => unquoted_host(written),
+                true => repeated(text, line, &broken),
+                false => unquoted_host(written).unwrap_or_default(),
             };
-            faults.syntax(&label, &format!("{}{}", message(&broken), hint.unwrap_or_default()));
+            faults.syntax(&label, &format!("{}{hint}", message(&broken)));
             Vec::new()
         }
     }
@@ -71,6 +71,20 @@ fn position(text: &str, broken: &toml::de::Error) -> (usize, usize) {
     let before = &text[..at];
     let column = before.chars().rev().take_while(|c| *c != '\n').count() + 1;
     (before.matches('\n').count() + 1, column)
+}
+
+/// Which key or table there is twice, and where it was before.
+fn repeated(text: &str, line: usize, broken: &toml::de::Error) -> String {
+    let key = broken.span().and_then(|span| text.get(span)).filter(|key| !key.contains('\n'));
+    let is_table = text.lines().nth(line - 1).is_some_and(|line| line.trim_start().starts_with('['));
+    let key = key.map_or_else(String::new, |key| match is_table {
+        true => format!(" [{}]", shortened(key.trim_matches(['[', ']']))),
+        false => format!(" {}", shortened(key)),
+    });
+    match first_of(text, line) {
+        Some(first) => format!("{key}; it is on line {first} already"),
+        None => key,
+    }
 }
 
 /// The line that set the key of this line before.
@@ -133,6 +147,10 @@ fn section(origin: &Origin, key: String, value: Value, faults: &mut Faults) -> V
             }
         }
         _ if keys::top_level().any(|known| known == key) => entries.push(entry(Target::Setting, key, value)),
+        _ if let Some(tables) = keys::tables_of(&key) => {
+            let label = origin.label(&quoted(&key));
+            faults.value(&label, &value.to_string(), &format!("{key} under {tables}"));
+        }
         _ => {
             let known: Vec<_> = keys::top_level().chain(keys::TABLES).chain(["default", "domains"]).collect();
             layer::unknown(origin, &quoted(&key), &key, &value, &known, faults);

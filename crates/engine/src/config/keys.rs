@@ -34,6 +34,16 @@ pub(super) fn top_level() -> impl Iterator<Item = &'static str> {
     KEYS.iter().map(Key::split).filter(|(table, _)| table.is_empty()).map(|(_, name)| name)
 }
 
+/// Where a key belongs that was written outside of any table, for messages; `None` if no table has it.
+pub(super) fn tables_of(name: &str) -> Option<String> {
+    let is_rule = comity_core::rule::KEYS.contains(&name);
+    let own =
+        KEYS.iter().map(Key::split).filter(|(table, key)| *key == name && !["", "default"].contains(table));
+    let rules = is_rule.then(|| "[default] or [domains.\"example.org\"]".to_owned());
+    let tables: Vec<String> = rules.into_iter().chain(own.map(|(table, _)| format!("[{table}]"))).collect();
+    (!tables.is_empty()).then(|| tables.join(" or "))
+}
+
 /// The whole configuration as commented TOML.
 pub(super) fn reference() -> String {
     let mut text = HEAD.to_owned();
@@ -271,7 +281,7 @@ pub const KEYS: [Key; 69] = [
     key(
         "serve.tokens",
         "[]",
-        r#"Who may use the service: "ROLE:sha256:HEX", where ROLE is "use" or "admin"; comity serve --make-token makes one."#,
+        r#"Who may use the service: "ROLE:sha256:HEX", where ROLE is "view", "use" or "admin"; comity serve --make-token makes one."#,
     ),
     key(
         "serve.tokens_file",

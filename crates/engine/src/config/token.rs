@@ -7,6 +7,8 @@ use ring::digest::{SHA256, digest};
 /// What the owner of a token may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Role {
+    /// Read the state, and change nothing.
+    View,
     /// Ask for permits, report outcomes, and read the state.
     Use,
     /// Everything.
@@ -25,6 +27,7 @@ impl Role {
     /// The name of the role.
     pub fn as_str(self) -> &'static str {
         match self {
+            Self::View => "view",
             Self::Use => "use",
             Self::Admin => "admin",
         }
@@ -32,7 +35,7 @@ impl Role {
 
     /// The role with this name.
     pub fn parse(name: &str) -> Option<Self> {
-        [Self::Use, Self::Admin].into_iter().find(|role| role.as_str() == name)
+        [Self::View, Self::Use, Self::Admin].into_iter().find(|role| role.as_str() == name)
     }
 }
 

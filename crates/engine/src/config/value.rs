@@ -166,7 +166,14 @@ pub(super) fn interval(value: &Value) -> Result<Option<Span>, Expected> {
 
 /// The URL of a store.
 pub(super) fn store(value: &Value) -> Result<StoreUrl, Expected> {
-    let url = value.as_str().and_then(StoreUrl::parse).ok_or_else(|| STORE.to_owned())?;
+    let is_file = |text: &&str| text.ends_with(".db") && text.len() < 200 && !text.contains([':', '@']);
+    let expected = || match value.as_str().filter(is_file) {
+        Some(file) => {
+            format!("{STORE}; did you mean {}?", super::error::quoted_value(&format!("sqlite:{file}")))
+        }
+        None => STORE.to_owned(),
+    };
+    let url = value.as_str().and_then(StoreUrl::parse).ok_or_else(expected)?;
     match comity_store::is_supported(url.as_str()) {
         true => Ok(url),
         false => Err(format!("{STORE}; this build does not support that kind of store")),

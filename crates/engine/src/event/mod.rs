@@ -219,6 +219,7 @@ pub struct Events(Arc<Listeners>);
 
 #[derive(Default)]
 struct Listeners {
+    log: Log,
     counters: Counters,
     /// The counts that were already added to the store.
     flushed: tokio::sync::Mutex<CounterValues>,
@@ -288,7 +289,7 @@ impl Events {
 
     pub(crate) fn emit(&self, event: &Event<'_>) {
         self.0.counters.count(event);
-        Log.on_event(event);
+        self.0.log.on_event(event);
         if let Ok(more) = self.0.more.read() {
             more.iter().for_each(|listener| listener.on_event(event));
         }

@@ -107,7 +107,7 @@ impl Activities {
         sample.requests += 1;
         sample.rate_limited += u64::from(answer.outcome == Outcome::RateLimited);
         sample.failed += u64::from(answer.outcome.is_penalty() && answer.outcome != Outcome::RateLimited);
-        sample.held = sample.held + held;
+        sample.held += held;
         sample.learned = learned;
         // People look for sites that refuse: these are reported soon.
         let is_urgent = hold.is_some() || recorded.delay.is_some();

@@ -342,6 +342,7 @@ impl DomainStatus {
             penalties: pace.penalties(),
             streaks: Streaks::of(pace),
             in_flight: pace.in_flight(now),
+            lent: pace.lent_permits(now).count(),
             waiting: in_line,
             wait: pace.wait(terms, Intent::Fetch, now),
             pinned: pace.learned().pinned(),

@@ -336,7 +336,7 @@ fn add_sample(samples: &mut Vec<Sample>, more: &Sample) {
             last.requests += more.requests;
             last.rate_limited += more.rate_limited;
             last.failed += more.failed;
-            last.held = last.held + more.held;
+            last.held += more.held;
             last.learned = more.learned;
         }
         None => samples.push(*more),

@@ -1,6 +1,7 @@
 //! While the store is unavailable: no permits are granted, and what is known about domains is remembered. Waiting for
 //! the store to come back is up to the store.
 
+use std::collections::HashMap;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::task::Poll;
@@ -11,9 +12,11 @@ use comity_core::pace::Pace;
 use comity_core::time::{Span, Timestamp};
 use comity_core::timeline::Shift;
 use comity_store::StoreError;
+use comity_store::domains::Stated;
 
 use super::state::{self, State};
 use super::{Gate, Inner};
+use crate::clock::Clock;
 
 /// The paces that a gate knew when its store became unavailable.
 #[derive(Debug, Clone)]
@@ -21,6 +24,20 @@ pub struct RememberedPaces {
     paces: Vec<(Domain, Pace)>,
     /// When the machine booted, on the gate's clock.
     booted_at: Timestamp,
+}
+
+impl RememberedPaces {
+    /// The deadlines that servers stated and that have not passed, for a store that may lack them.
+    pub(super) fn stated(&self, clock: &Clock) -> Vec<Stated> {
+        let (now, shift) = (clock.now(), Shift { from: self.booted_at, to: clock.booted_at() });
+        let latest = self.paces.iter().filter_map(|(domain, pace)| {
+            let (until, stated_at) = pace.saved_limits().server?;
+            let (until, stated_at) = (shift.of(until), shift.of(stated_at));
+            (until > now).then(|| (domain, Stated { domain: domain.clone(), until, stated_at }))
+        });
+        // Of several paces of a domain, the last one counts.
+        latest.collect::<HashMap<_, _>>().into_values().collect()
+    }
 }
 
 impl Gate {

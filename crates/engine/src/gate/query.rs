@@ -36,6 +36,8 @@ pub struct DomainStatus {
     pub streaks: Streaks,
     /// Requests in flight: permits that are neither recorded nor expired.
     pub in_flight: usize,
+    /// Those of them that were given out with a lease, such as by `comity check`.
+    pub lent: usize,
     /// Callers and tasks in line.
     pub waiting: usize,
     /// How long until the next request could leave, including an operator's pause.
@@ -227,7 +229,9 @@ impl Gate {
         let now = self.now();
         let away = self.0.store_unavailable(&state, now);
         let mut survey = std::mem::take(&mut state.surveys.held_back);
-        let waits: RefCell<HashMap<(&'static str, Origin), (u64, u64)>> = RefCell::default();
+        // By limit and origin: sites, and callers in line.
+        type Waits = HashMap<(&'static str, Origin), (u64, u64)>;
+        let waits: RefCell<Waits> = RefCell::default();
         let found = self.heaviest(&state, &mut survey, limit, |terms, pace, in_line| {
             let holds = || away.or_else(|| pace.peek(terms, Intent::Fetch, now));
             let reason = (in_line > 0).then(holds).flatten()?;

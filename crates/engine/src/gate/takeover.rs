@@ -76,6 +76,11 @@ impl Gate {
         Ok(result)
     }
 
+    /// Whether domains are just being taken: some may belong to this process although [`Self::holds`] doesn't say so yet.
+    pub fn is_taking(&self) -> bool {
+        self.0.registration.as_ref().is_some_and(|registration| registration.taking_lock.try_write().is_err())
+    }
+
     /// The current holder and generation, to be read before asking the store.
     fn taker(&self) -> Option<Taker> {
         // In this order, because a new holder registers after the old generation has ended.
@@ -228,6 +233,10 @@ mod tests {
         assert!(gate.holds(&domains[0]));
         lose_all(&gate.0, gate.0.registration.as_ref().unwrap());
         assert!(gate.install(taker, second, &domains[1]).is_err());
+        assert!(!gate.is_taking());
+        let taking = gate.0.registration.as_ref().unwrap().taking_lock.read().await;
+        assert!(gate.is_taking(), "a domain that is being taken counted as held by another process");
+        drop(taking);
         assert_eq!(domains.map(|domain| gate.holds(&domain)), [false, false]);
     }
 }

@@ -117,7 +117,7 @@ async fn heartbeat(inner: &Arc<Inner>, registration: &Registration) -> Result<()
         }
         // The gate was closed in the meantime.
         Err(StoreError::Lost) if inner.lock().is_closed() => return Ok(()),
-        Err(StoreError::Lost) => register_again(inner, registration, now).await?,
+        Err(StoreError::Lost) => register_again(inner, registration).await?,
         Err(error) => return Err(error),
     }
     let mut state = inner.lock();
@@ -129,11 +129,7 @@ async fn heartbeat(inner: &Arc<Inner>, registration: &Registration) -> Result<()
 }
 
 /// Registers this process again as a new holder without domains, because its old tenures are no longer valid.
-async fn register_again(
-    inner: &Arc<Inner>,
-    registration: &Registration,
-    now: Timestamp,
-) -> Result<(), StoreError> {
+async fn register_again(inner: &Arc<Inner>, registration: &Registration) -> Result<(), StoreError> {
     let gate = Gate(inner.clone());
     // Nobody may take domains as the old holder once it is lost.
     let _nobody = registration.taking_lock.write().await;
@@ -141,10 +137,13 @@ async fn register_again(
     let remembered = gate.store_unavailable().map(|_| gate.remembered_paces());
     lose_all(inner, registration);
     // Domains that the old holder still held count as left by a dead process.
-    registration.store.deregister(registration.holder(), now).await?;
+    registration.store.deregister(registration.holder(), inner.clock.now()).await?;
     let booted_at = inner.clock.booted_at();
     let (holder, _) = register(&*registration.store, &registration.name, &inner.clock).await?;
     *lock(&registration.holder) = holder;
+    if let Some(remembered) = &remembered {
+        registration.store.restate(remembered.stated(&inner.clock)).await?;
+    }
     remembered.into_iter().for_each(|remembered| gate.restore_paces(remembered));
     if inner.clock.booted_at() != booted_at {
         // The store's time was changed in between, so everything that waits here uses an outdated clock.
@@ -214,7 +213,7 @@ async fn save(inner: &Arc<Inner>, registration: &Registration, flush: bool) -> R
     let now = inner.clock.now();
     let lost = registration.store.save(registration.holder(), saves).await?;
     if !lost.is_empty() && !inner.lock().is_closed() {
-        return register_again(inner, registration, now).await;
+        return register_again(inner, registration).await;
     }
     let mut state = inner.lock();
     for (id, serial, changes) in ids {

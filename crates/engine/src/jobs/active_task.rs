@@ -89,8 +89,8 @@ impl ActiveTask {
         let nowhere =
             Url::parse("http://unreadable.invalid/").unwrap_or_else(|_| unreachable!("a valid URL"));
         let facts = Arc::default();
-        let (task, job, attempts) = (row.id, pool.job.id, Vec::new());
-        let settle = Settle { task, job, tenure, attempts, robots: None, facts, step };
+        let (task, url_key, job, attempts) = (row.id, row.url_key, pool.job.id, Vec::new());
+        let settle = Settle { task, url_key, job, tenure, attempts, robots: None, facts, step };
         let answered_at = pool.now();
         let (guard, headers) = (None, None);
         let task = TaskInHand { row, lane, url: nowhere, answered: false, answered_at, guard, headers };
@@ -402,7 +402,8 @@ impl ActiveTask {
         }
         let final_url = listed.filter(|listed| *listed != url).map(|_| url.to_string());
         let facts = Arc::new(PageFacts { final_url, ..facts });
-        let settle = Settle { task: row.id, job: pool.job.id, tenure, attempts, robots, facts, step };
+        let (task, url_key, job) = (row.id, row.url_key, pool.job.id);
+        let settle = Settle { task, url_key, job, tenure, attempts, robots, facts, step };
         let answered_at = answered_at.unwrap_or_else(|| pool.now());
         let task = TaskInHand { row, lane, url, answered, answered_at, guard, headers };
         let _ = pool.settles.send(Settling::Task(Box::new(TaskResult { settle, task })));

@@ -418,8 +418,9 @@ fn parse(text: &str, domain_of: impl Fn(&Url) -> Option<Domain>) -> Result<NewTa
         return Err("contains a tab or a line break; expected one URL per line and nothing else".to_owned());
     }
     let no_url = || {
-        let meant = meant_url(text).map(|url| format!("; did you mean {url} ?")).unwrap_or_default();
-        format!("is not an http or https URL with a host{meant}")
+        let meant = || meant_url(text).map(|url| format!("; did you mean {url} ?"));
+        let column = table::column_of_urls(text).map(|column| format!(" ({column})"));
+        format!("is not an http or https URL with a host{}", column.or_else(meant).unwrap_or_default())
     };
     let mut url = Url::parse(text).map_err(|error| match error {
         url::ParseError::RelativeUrlWithoutBase => no_url(),

@@ -369,6 +369,7 @@ mod tests {
         TaskRow {
             id: TaskId(id),
             url: format!("http://a.example/{id}"),
+            url_key: None,
             lead: Lead::Listed,
             at_url: None,
             hops: 0,

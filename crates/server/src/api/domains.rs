@@ -15,6 +15,7 @@ use url::Url;
 
 use super::decide::{DomainLimit, with_gate};
 use super::{DOMAIN_MAX, Path, Query, URL_MAX, domain, validate_length};
+use crate::audit::Deed;
 use crate::auth::Caller;
 use crate::body::Json;
 use crate::problem::{Kind, Problem};
@@ -84,13 +85,38 @@ pub(crate) async fn change(
 ) -> Result<Json<wire::DomainResponse>, Problem> {
     caller.require_admin()?;
     let host = domain(&name)?;
+    let impact = text_of(&change);
     let change = Change::parse(&change)?;
-    let (domain, change) = (&host, &change);
+    let deed = Deed::new("change", format!("site {host}"), impact);
+    deed.carry_out(&service, caller, apply_change(&service, &host, &change)).await?;
+    describe_one(&*service.state()?, &host).await.map(Json)
+}
+
+/// A change in a few words.
+fn text_of(change: &wire::DomainChange) -> String {
+    let wire::DomainChange {
+        adaptive_delay_seconds: delay,
+        adaptive_delay_floor_seconds: floor,
+        pinned,
+        paused,
+        paused_until,
+    } = change;
+    let parts = [
+        delay.map(|seconds| format!("learned delay {seconds} s")),
+        floor.map(|seconds| format!("floor {seconds} s")),
+        pinned.map(|pinned| if pinned { "pinned" } else { "unpinned" }.to_owned()),
+        paused.map(|paused| if paused { "paused" } else { "resumed" }.to_owned()),
+        paused_until.as_ref().map(|until| format!("paused until {until}")),
+    ];
+    parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+/// Applies a change to a domain, whoever holds it.
+pub(crate) async fn apply_change(service: &Service, host: &Domain, change: &Change) -> Result<(), Problem> {
     let apply = |gate: Gate| async move {
-        gate.with_pace(domain, |pace, terms, now| change.apply(pace, terms, now)).await
+        gate.with_pace(host, |pace, terms, now| change.apply(pace, terms, now)).await
     };
-    let (state, ()) = with_gate(&service, &host, DomainLimit::Enforced, HANDOVER_TIMEOUT, apply).await?;
-    describe_one(&state, &host).await.map(Json)
+    with_gate(service, host, DomainLimit::Enforced, HANDOVER_TIMEOUT, apply).await.map(drop)
 }
 
 /// What to reset.
@@ -119,23 +145,43 @@ pub(crate) async fn reset(
 ) -> Result<Json<wire::DomainResponse>, Problem> {
     caller.require_admin()?;
     let host = domain(&name)?;
-    let state = service.state()?;
+    let impact = if params.deadline { "also drops what the server asked for" } else { "" };
+    let deed = Deed::new("reset", format!("site {host}"), impact.to_owned());
+    deed.carry_out(&service, caller, apply_reset(&service, &host, params.deadline)).await?;
+    describe_one(&*service.state()?, &host).await.map(Json)
+}
+
+/// Forgets what was learned about a domain, and the server's deadline if `deadline` is true.
+pub(crate) async fn apply_reset(service: &Service, host: &Domain, deadline: bool) -> Result<(), Problem> {
     // Fails with 404 if nothing is known about the domain.
-    describe_one(&state, &host).await?;
-    let domain = &host;
+    describe_one(&*service.state()?, host).await?;
     let reset = |gate: Gate| async move {
         let reset = |pace: &mut Pace, _: Terms<'_>, now| {
             pace.reset(now);
-            if params.deadline { pace.drop_server_deadline(now) } else { None }
+            if deadline { pace.drop_server_deadline(now) } else { None }
         };
-        gate.with_pace(domain, reset).await
+        gate.with_pace(host, reset).await
     };
-    let (state, dropped) = with_gate(&service, &host, DomainLimit::Exempt, HANDOVER_TIMEOUT, reset).await?;
+    let (state, dropped) = with_gate(service, host, DomainLimit::Exempt, HANDOVER_TIMEOUT, reset).await?;
     if dropped.is_some() {
-        let (domain, now) = (state.gate.rules().domain(&host), state.gate.clock().now());
+        let (domain, now) = (state.gate.rules().domain(host), state.gate.clock().now());
         state.store.retry_now(domain, now).await?;
     }
-    describe_one(&state, &host).await.map(Json)
+    Ok(())
+}
+
+/// The status of a domain: as it is now if it is held here, otherwise as its holder published or left it.
+pub(crate) async fn status_of(
+    state: &ServingState,
+    domain: &Domain,
+) -> Result<Option<gate::DomainStatus>, Problem> {
+    if let Some(status) = state.gate.domain_status(domain) {
+        return Ok(Some(status));
+    }
+    let row = state.store.find_domain(domain.clone()).await?;
+    let (Some(inspector), Some(row)) = (state.gate.inspector(), row) else { return Ok(None) };
+    let seen = inspector.inspect_rows(vec![row]).await?;
+    Ok(seen.first().and_then(|seen| seen.status(state.gate.rules(), state.gate.clock().now())))
 }
 
 /// Which request to explain.
@@ -186,7 +232,7 @@ fn url_of(text: Option<&str>, host: &Domain) -> Result<Option<Url>, Problem> {
 }
 
 /// A validated change to a domain.
-struct Change {
+pub(crate) struct Change {
     delay: Option<Span>,
     floor: Option<Span>,
     pinned: Option<Pinned>,
@@ -195,7 +241,7 @@ struct Change {
 }
 
 impl Change {
-    fn parse(change: &wire::DomainChange) -> Result<Self, Problem> {
+    pub(crate) fn parse(change: &wire::DomainChange) -> Result<Self, Problem> {
         let paused = match (change.paused, change.paused_until.as_deref()) {
             (Some(false), Some(_)) => {
                 return Err(Problem::field("paused_until", "", "no value, because paused is false"));

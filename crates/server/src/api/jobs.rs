@@ -7,6 +7,7 @@ use comity::core::job_name::{self, NamedBy};
 use comity::core::task::{JobState, JobStep};
 use comity::event::redacted_url;
 use comity::jobs::read_url;
+use comity::redact;
 use comity::request::header;
 use comity::store::StoreError;
 use comity::store::items::SCRAPE_JOB;
@@ -19,6 +20,7 @@ use url::Url;
 
 use super::domains::limit;
 use super::{Path, Query, URL_MAX, validate_length};
+use crate::audit::Deed;
 use crate::auth::Caller;
 use crate::body::Json;
 use crate::problem::{Kind, Problem};
@@ -156,14 +158,22 @@ pub(crate) async fn cancel(
     Path(name): Path<String>,
 ) -> Result<Json<wire::JobResponse>, Problem> {
     caller.require_admin()?;
-    let state = service.state()?;
-    let job = find(&state, &name).await?;
+    let job = find(&*service.state()?, &name).await?;
+    let skips = format!("skips {} waiting URLs", job.counts.waiting());
+    let deed = Deed::new("cancel", format!("job {name}"), skips);
+    deed.carry_out(&service, caller, cancel_job(&service, &job)).await?;
+    Ok(Json(describe(&find(&*service.state()?, &name).await?, &[])))
+}
+
+/// Cancels a job and skips what waits.
+pub(crate) async fn cancel_job(service: &Service, job: &Job) -> Result<(), Problem> {
+    let (state, name) = (service.state()?, &job.name);
     let message = Some("cancelled by hand".to_owned());
     if let Stepped::No(job) = state.store.step_job(job.id, JobStep::Cancel, message, service.now()).await? {
         return Err(Problem::new(Kind::Conflict, format!("job {name} is already {}", job.state)));
     }
-    service.events().job_cancelled(&name);
-    sweep(&service, &state, &job).await
+    service.events().job_cancelled(name);
+    sweep(service, &state, job).await
 }
 
 /// Retry what failed in a job that has ended or is stopped, like `comity jobs retry`.
@@ -178,14 +188,21 @@ pub(crate) async fn retry(
     Path(name): Path<String>,
 ) -> Result<Json<wire::JobResponse>, Problem> {
     caller.require_admin()?;
-    let state = service.state()?;
-    let job = find(&state, &name).await?;
+    let job = find(&*service.state()?, &name).await?;
+    let deed = Deed::new("retry", format!("job {name}"), String::new());
+    deed.carry_out(&service, caller, retry_job(&service, &job, RetryFilter::default())).await?;
+    Ok(Json(describe(&find(&*service.state()?, &name).await?, &[])))
+}
+
+/// Reopens a job, so that what the filter selects waits again. Returns whether there was anything.
+pub(crate) async fn retry_job(service: &Service, job: &Job, filter: RetryFilter) -> Result<bool, Problem> {
+    let (state, name) = (service.state()?, &job.name);
     if job.options["kind"] == SCRAPE_JOB && job.state == JobState::Running {
         let detail = format!("job {name} scrapes items and never ends; retry items with comity scrape");
         return Err(Problem::new(Kind::Conflict, detail));
     }
-    match state.store.reopen_job(job.id, RetryFilter::default()).await? {
-        Stepped::Yes(_) => sweep(&service, &state, &job).await,
+    match state.store.reopen_job(job.id, filter).await? {
+        Stepped::Yes(_) => sweep(service, &state, job).await.map(|()| true),
         Stepped::No(job) if job.state == JobState::Running && job.worked_on => {
             let detail = format!(
                 "job {name} is running, it has not ended: nothing was changed; retry its failures when it has ended or is stopped"
@@ -193,28 +210,23 @@ pub(crate) async fn retry(
             Err(Problem::new(Kind::Conflict, detail))
         }
         // There is nothing to retry.
-        Stepped::No(job) => Ok(Json(describe(&job, &[]))),
+        Stepped::No(_) => Ok(false),
         Stepped::Missing => Err(not_found()),
     }
 }
 
-/// Brings the tasks of a job in line with its new state, and describes it.
-async fn sweep(
-    service: &Service,
-    state: &ServingState,
-    job: &Job,
-) -> Result<Json<wire::JobResponse>, Problem> {
+/// Brings the tasks of a job in line with its new state.
+async fn sweep(service: &Service, state: &ServingState, job: &Job) -> Result<(), Problem> {
     // A task of its own, so that it completes even if the caller hangs up. Nobody else would finish it.
     let (store, now, id) = (state.store.clone(), service.now(), job.id);
     let swept = tokio::spawn(async move {
         while store.sweep(id, SWEEP_BATCH, now).await? {}
         Ok::<(), StoreError>(())
     });
-    swept.await.unwrap_or(Err(StoreError::Closed))?;
-    Ok(Json(describe(&find(state, &job.name).await?, &[])))
+    Ok(swept.await.unwrap_or(Err(StoreError::Closed))?)
 }
 
-async fn find(state: &ServingState, name: &str) -> Result<Job, Problem> {
+pub(crate) async fn find(state: &ServingState, name: &str) -> Result<Job, Problem> {
     state.store.find_job(name.to_owned()).await?.ok_or_else(not_found)
 }
 
@@ -311,7 +323,7 @@ fn describe(job: &Job, troubles: &[TaskView]) -> wire::JobResponse {
 fn worked_on_by(job: &Job) -> String {
     let command = match job.options["kind"] == SCRAPE_JOB {
         true => "comity run".to_owned(),
-        false => format!("comity fetch --job {}", job.name),
+        false => format!("comity fetch --job {}", redact::shell_word(&job.name)),
     };
     match (job.state, job.worked_on) {
         (JobState::Running, true) => command,

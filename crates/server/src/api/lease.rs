@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use axum::extract::State;
+use comity::core::domain::Domain;
 use comity::core::pace::{LEASE, LEASE_MAX, PermitRef};
 use comity::core::time::Span;
 use comity::gate::Gate;
@@ -10,6 +11,7 @@ use comity::gate::Gate;
 use super::decide::{DomainLimit, with_gate};
 use super::record::verify_permit;
 use super::{Path, domain};
+use crate::audit::Deed;
 use crate::auth::Caller;
 use crate::body::Json;
 use crate::problem::{Kind, Problem};
@@ -48,16 +50,20 @@ pub(crate) async fn release(
 ) -> Result<Json<wire::ReleaseResponse>, Problem> {
     caller.require_admin()?;
     let host = domain(&name)?;
+    let deed = Deed::new("release", format!("site {host}"), String::new());
+    deed.carry_out(&service, caller, release_all(&service, &host)).await.map(Json)
+}
+
+/// Releases all outstanding permits of a domain.
+pub(crate) async fn release_all(service: &Service, host: &Domain) -> Result<wire::ReleaseResponse, Problem> {
     let state = service.state()?;
-    let name = state.gate.rules().domain(&host);
+    let name = state.gate.rules().domain(host);
     if state.store.find_domain(name.clone()).await?.is_none() {
         return Err(Problem::new(Kind::NotFound, format!("nothing is known about {name} yet")));
     }
-    let domain = &host;
-    let release = |gate: Gate| async move { gate.release(domain).await };
-    let (state, released) =
-        with_gate(&service, &host, DomainLimit::Exempt, HANDOVER_TIMEOUT, release).await?;
-    Ok(Json(wire::ReleaseResponse::of(&name, released, state.gate.wait(&host))))
+    let release = |gate: Gate| async move { gate.release(host).await };
+    let (state, released) = with_gate(service, host, DomainLimit::Exempt, HANDOVER_TIMEOUT, release).await?;
+    Ok(wire::ReleaseResponse::of(&name, released, state.gate.wait(host)))
 }
 
 /// Validates the requested lease, or returns the default.

@@ -117,12 +117,14 @@ fn router(service: Service) -> Router {
         .route("/openapi.json", get(health::description))
         .route_layer(middleware::from_fn_with_state(service.clone(), unauthenticated));
     idempotent
+        .merge(crate::dashboard::router(&service))
         .merge(plain)
         .merge(public)
         .fallback(async |State(service): State<Service>, request: Request| {
             let detail = "this path does not exist; /openapi.json lists all paths";
-            TrackedRequest::new(&request)
-                .finish(&service, Problem::new(Kind::NotFound, detail).into_response())
+            let missing = Problem::new(Kind::NotFound, detail);
+            let response = crate::dashboard::unless_browser(&request, missing);
+            TrackedRequest::new(&request).finish(&service, response)
         })
         .method_not_allowed_fallback(async |State(service): State<Service>, request: Request| {
             let detail = "this path does not support the method; the Allow header lists those it supports";
@@ -175,7 +177,10 @@ fn authenticate(service: &Service, request: &mut Request) -> Result<Caller, Prob
 
 /// The caller of a request, or an error if it has no access.
 fn caller(service: &Service, request: &Request) -> Result<Caller, Problem> {
-    service.supervisor().with_access(|access| access.authenticate(request.uri(), request.headers()))
+    let (uri, headers) = (request.uri(), request.headers());
+    let caller = service.supervisor().with_access(|access| access.authenticate(uri, headers))?;
+    caller.require_reading(request.method(), uri.path())?;
+    Ok(caller)
 }
 
 /// Runs a handler until the caller loses its access. Some requests take long, such as those that wait in line.
@@ -217,7 +222,12 @@ impl TrackedRequest {
 }
 
 /// Counts and logs a response.
-fn count_response(service: &Service, method: &Method, route: &str, response: Response) -> Response {
+pub(crate) fn count_response(
+    service: &Service,
+    method: &Method,
+    route: &str,
+    response: Response,
+) -> Response {
     service.metrics().answered(route, response.status());
     tracing::debug!(%method, route, status = response.status().as_u16(), "answered");
     response

@@ -11,6 +11,7 @@ mod acquire;
 mod auth;
 mod batch;
 mod check;
+mod dashboard;
 mod domains;
 mod domains_max;
 mod events;

@@ -4,7 +4,7 @@
 //! and returns what the sites logged. The same spec gives the same result every time.
 
 mod play;
-pub(crate) use play::BEGIN;
+pub(crate) use play::{BEGIN, rules};
 mod random;
 
 use comity_core::domain::Domain;
@@ -117,6 +117,8 @@ pub struct Report {
     pub takeovers: Vec<Takeover>,
     /// When the machine resumed, or its processes were running again after a reboot.
     pub wakes: Vec<Timestamp>,
+    /// Requests, by their place in the log, whose results were lost with the commits that had saved them.
+    pub forgotten: Vec<usize>,
     /// When everything was over.
     pub ended: Timestamp,
     /// The pace domain of each host.
@@ -163,6 +165,11 @@ pub struct Change {
     pub from: Span,
     /// The new delay.
     pub to: Span,
+}
+
+impl Change {
+    /// In place of a task: what was learned last was not saved, and a new holder started with an older delay.
+    pub const FORGOTTEN: usize = usize::MAX;
 }
 
 /// A domain got a new holder.

@@ -57,7 +57,7 @@ pub(crate) static TABLES: [Table; 28] = [
             text("left_as").reading("CASE WHEN holder IS NULL THEN left_as ELSE 'lost' END"),
             blob("pace"),
         ],
-        left_out: &["holder", "wanted_by", "epoch"],
+        left_out: &["holder", "wanted_by", "epoch", "history"],
         parents: &[],
     },
     Table {
@@ -521,7 +521,7 @@ pub(crate) static TABLES: [Table; 28] = [
 ];
 
 /// Tables that are not copied, by their names in either database: who uses the store, its time, and which store it is.
-pub(super) const LEFT_OUT: [&str; 10] = [
+pub(super) const LEFT_OUT: [&str; 12] = [
     "fillers",
     "filler",
     "holders",
@@ -532,4 +532,6 @@ pub(super) const LEFT_OUT: [&str; 10] = [
     "identity",
     "news",
     "schema_version",
+    "server",
+    "stamp",
 ];

@@ -9,6 +9,7 @@ use tokio_rustls::rustls;
 
 use super::failure::{Failure, Result};
 use super::location::{Location, Tls, Verify};
+use super::time::DB_US;
 
 /// A connection to the primary server.
 pub(super) struct Session {
@@ -16,6 +17,15 @@ pub(super) struct Session {
     // Declared after the client: its driver ends when the client is dropped.
     runtime: Runtime,
     patience: Duration,
+}
+
+/// Identifies a commit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Stamp {
+    /// Who commits.
+    pub(super) id: i64,
+    /// A random number.
+    pub(super) n: i64,
 }
 
 /// What a server says about itself at the start of a transaction.
@@ -38,7 +48,8 @@ impl Session {
             .map_err(|error| Failure::Rejected(format!("could not start a runtime: {error}")))?;
         let tls = tokio_postgres_rustls::MakeRustlsConnect::new(tls(&location.tls)?);
         // Timers belong to the runtime, so they are made inside it.
-        let connect = async { tokio::time::timeout(patience, location.config.connect(tls)).await };
+        let limit = location.connect_max() + patience;
+        let connect = async { tokio::time::timeout(limit, location.config.connect(tls)).await };
         let (client, connection) = runtime.block_on(connect).map_err(|_| Failure::Timeout)??;
         // Its end shows with the next statement.
         runtime.spawn(async { drop(connection.await) });
@@ -57,7 +68,8 @@ impl Session {
             .map_err(|error| Failure::Rejected(format!("could not start a runtime: {error}")))?;
         let tls = tokio_postgres_rustls::MakeRustlsConnect::new(tls(&location.tls)?);
         // Timers belong to the runtime, so they are made inside it.
-        let connect = async { tokio::time::timeout(patience, location.config.connect(tls)).await };
+        let limit = location.connect_max() + patience;
+        let connect = async { tokio::time::timeout(limit, location.config.connect(tls)).await };
         let (client, mut connection) = runtime.block_on(connect).map_err(|_| Failure::Timeout)??;
         runtime.spawn(async move {
             loop {
@@ -89,7 +101,8 @@ impl Session {
         let _ = self.runtime.block_on(async { tokio::time::timeout(span, news.notified()).await });
     }
 
-    /// Starts a transaction and asks the server who it is, in one round trip. A server in recovery refuses.
+    /// Starts a transaction and asks the server who it is, in one round trip. A server in recovery refuses. What is committed
+    /// survives a crash, also if the server is set up to risk the last commits.
     ///
     /// Everything is looked up by indexes, a few hundred rows at a time: compiling a statement takes longer than running it, and
     /// reading a whole table instead is what the planner should not prefer.
@@ -98,7 +111,8 @@ impl Session {
             "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL search_path = \"{schema}\"; SET LOCAL idle_in_transaction_session_timeout = '{IDLE_MAX}';
             SET LOCAL jit = off; SET LOCAL random_page_cost = 1.1;
             SELECT pg_current_xact_id()::text,
-            ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int8::text, pg_postmaster_start_time()::text"
+            ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int8::text, pg_postmaster_start_time()::text,
+            CASE WHEN current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', true) END"
         );
         let messages = self.wait_for(self.client.simple_query(&sql))?;
         let row = messages.iter().find_map(|message| match message {
@@ -118,6 +132,16 @@ impl Session {
 
     pub(super) fn commit(&self) -> Result<()> {
         self.wait_for(self.client.batch_execute("COMMIT"))
+    }
+
+    /// Commits together with a row that says so.
+    pub(super) fn commit_stamped(&self, stamp: Stamp) -> Result<()> {
+        let Stamp { id, n } = stamp;
+        let sql = format!(
+            "INSERT INTO stamp VALUES ({id}, {n}, {DB_US})
+            ON CONFLICT (id) DO UPDATE SET n = excluded.n, at_us = excluded.at_us; COMMIT"
+        );
+        self.wait_for(self.client.batch_execute(&sql))
     }
 
     /// Ends a transaction that failed. False if the connection can't be used any more.

@@ -18,7 +18,7 @@ use super::location::Location;
 use super::param::{Param, opt_text};
 use super::time::DB_US;
 use super::tx::Tx;
-use super::{Missing, Postgres, at};
+use super::{Missing, Postgres, at, migrations, random_id};
 use crate::copy::{self, Batch, Dialect, Ids, TABLES, Table, Values};
 use crate::machine::{Machine, ThisMachine};
 use crate::{LEASE, PATIENCE, StoreError};
@@ -62,10 +62,14 @@ impl Source {
 
 impl Target {
     pub(crate) fn open(url: &str) -> Outcome<Self> {
-        // Creates it, or brings it up to date.
-        drop(Postgres::open_as(url, None, Missing::Create, PATIENCE)?);
+        // Brings it up to date, if there is one.
+        let is_new = Postgres::open_as(url, None, Missing::Report, PATIENCE)?.is_none();
         let mut locked = Locked::connect(Location::parse(url)?)?;
-        locked.begin("", "EXCLUSIVE")?;
+        match is_new {
+            // Its tables appear when the copy is complete, so an interrupted one leaves nothing that opens as a store.
+            true => locked.begin_new("EXCLUSIVE")?,
+            false => locked.begin("ISOLATION LEVEL READ COMMITTED", "EXCLUSIVE")?,
+        }
         for table in &TABLES {
             let sql = format!("SELECT 1 FROM {} LIMIT 1", table.postgres);
             if locked.run(|tx| tx.exists(&sql, &[]))? {
@@ -91,14 +95,25 @@ impl Locked {
 
     /// Begins the transaction, and locks the tables before it sees anything.
     fn begin(&mut self, isolation: &str, lock: &str) -> Outcome<()> {
+        self.lock(&format!("BEGIN {isolation}; "), lock)
+    }
+
+    /// Begins the transaction by creating the tables.
+    fn begin_new(&mut self, lock: &str) -> Outcome<()> {
+        migrations::begin(&self.session, &self.location.schema, &random_id())
+            .map_err(|failure| error(&self.location, &failure))?;
+        self.lock("", lock)
+    }
+
+    fn lock(&mut self, begin: &str, lock: &str) -> Outcome<()> {
         let schema = &self.location.schema;
         let tables = TABLES.iter().map(|table| table.postgres).collect::<Vec<_>>().join(", ");
         let sql = format!(
-            "BEGIN {isolation}; SET LOCAL search_path = \"{schema}\"; SET LOCAL lock_timeout = '{LOCK_TIMEOUT_SECS}s';
+            "{begin}SET LOCAL search_path = \"{schema}\"; SET LOCAL lock_timeout = '{LOCK_TIMEOUT_SECS}s';
             LOCK TABLE holder, filler, {tables} IN {lock} MODE; SET LOCAL enable_sort = off"
         );
-        let begun = self.session.wait_for(self.session.client().batch_execute(&sql));
-        begun.map_err(|failure| error(&self.location, &failure))
+        let locked = self.session.wait_for(self.session.client().batch_execute(&sql));
+        locked.map_err(|failure| error(&self.location, &failure))
     }
 
     fn run<T>(&self, run: impl FnOnce(&mut Tx<'_>) -> Result<T>) -> Outcome<T> {

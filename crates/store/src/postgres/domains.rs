@@ -11,13 +11,15 @@ use tokio_postgres::Row;
 use super::failure::{Failure, Result};
 use super::holders::HolderRow;
 use super::param::{Param, text};
+use super::replacement::History;
 use super::time::HOLDER_US;
 use super::tx::Tx;
 use super::{Postgres, at, us};
 use crate::domains::{
     DomainKey, DomainRow, DomainStore, HolderId, IdleDomains, LastHolderBuf, ReleaseMode, Released, Saved,
-    Steering, Take, Taken, Tenure,
+    Stated, Steering, Take, Taken, Tenure,
 };
+use crate::machine::{Machine, ThisMachine};
 use crate::{Reply, StoreError};
 
 impl DomainStore for Postgres {
@@ -41,10 +43,10 @@ impl DomainStore for Postgres {
                 tx.end(holder, now)?;
                 return Ok(false);
             }
-            let clock = now + tx.age();
-            let is_renewed = tx.renew(holder, now, clock)?;
+            let measured = tx.renew_and_measure(holder, now, shared.best_offset())?;
+            measured.into_iter().for_each(|offset| shared.note_offset(offset));
             tx.check_others(holder, now)?;
-            Ok(is_renewed)
+            Ok(measured.is_some())
         });
         Box::pin(async move { if beaten.await? { Ok(()) } else { Err(StoreError::Lost) } })
     }
@@ -73,6 +75,10 @@ impl DomainStore for Postgres {
 
     fn save(&self, holder: HolderId, saved: Vec<Saved>) -> Reply<'_, Vec<Tenure>> {
         self.write(move |tx| tx.save(holder, &saved))
+    }
+
+    fn restate(&self, stated: Vec<Stated>) -> Reply<'_, ()> {
+        self.write(move |tx| tx.restate(&stated))
     }
 
     fn release(&self, holder: HolderId, released: Vec<Released>, now: Timestamp) -> Reply<'_, ()> {
@@ -156,16 +162,17 @@ impl Tx<'_> {
     ) -> Result<Vec<Take>> {
         // Who adds tasks keeps the rows from being deleted, which delays nobody here.
         let sql = format!(
-            "SELECT id, holder, left_as, wanted_by, released_us, domain, epoch, pace, {KEPT} FROM domain
+            "SELECT id, holder, left_as, wanted_by, released_us, domain, epoch, pace, {KEPT}, history FROM domain
             WHERE id = ANY($1) ORDER BY id FOR NO KEY UPDATE"
         );
         let rows = self.rows(&sql, &[&ids])?;
+        let history = self.history(now)?;
         let mut others: Vec<i64> = rows.iter().filter_map(|row| first_in_line(row, holder, now)).collect();
         others.sort_unstable();
         others.dedup();
         self.check_holders(&others, now)?;
         let states = self.holder_states(&others)?;
-        let mut takes = Takes::default();
+        let mut takes = Takes { history, ..Takes::default() };
         for row in &rows {
             let take = takes.decide(row, holder, &states, now);
             takes.by_id.insert(row.get(0), take);
@@ -185,9 +192,10 @@ impl Tx<'_> {
             return Ok(());
         }
         let (ids, epochs): (Vec<i64>, Vec<i64>) = takes.taken.iter().copied().unzip();
+        let history = takes.history.map_or(0, |history| i64::from(history.id));
         let sql = "UPDATE domain SET holder = $3, epoch = taken.epoch, takes = takes + 1, left_as = 'held',
-            wanted_by = NULL FROM unnest($1, $2) AS taken (id, epoch) WHERE domain.id = taken.id";
-        self.change(sql, &[&ids, &epochs, &holder.0])?;
+            wanted_by = NULL, history = $4 FROM unnest($1, $2) AS taken (id, epoch) WHERE domain.id = taken.id";
+        self.change(sql, &[&ids, &epochs, &holder.0, &history])?;
         // Only a dead holder's permits are needed: a pace that was handed over contains them.
         let died = |id: &i64| matches!(takes.by_id.get(id), Some(Take::Taken(taken)) if matches!(taken.last_holder, LastHolderBuf::Died { .. }));
         let died: Vec<i64> = ids.into_iter().filter(died).collect();
@@ -291,6 +299,8 @@ impl Tx<'_> {
 #[derive(Debug, Default)]
 struct Takes {
     by_id: BTreeMap<i64, Take>,
+    /// The history that the server writes.
+    history: Option<History>,
     /// Those that are taken, with their new epochs.
     taken: Vec<(i64, i64)>,
     /// Those whose holders are to see that they are wanted.
@@ -303,6 +313,9 @@ impl Takes {
         if owner == Some(me.0) {
             return Take::Ours;
         }
+        if self.history.is_some_and(|history| !history.is_settled(ThisMachine.up())) {
+            return Take::Held { by: "nobody yet: the database was replaced a moment ago".to_owned() };
+        }
         let first = first_in_line(row, me, now).and_then(|first| states.get(&first));
         if let Some(HolderRow { name, died: None }) = first {
             if owner.is_some() {
@@ -312,6 +325,8 @@ impl Takes {
         }
         // The row of a holder that unregistered is gone; what it did not release counts as lost now.
         let died = owner.map(|_| first.and_then(|first| first.died).unwrap_or(now));
+        // Somebody may have used it later, in commits that a failover has lost.
+        let died = died.max(self.history.and_then(|history| history.last_use(row.get(FIRST_KEPT + 7), now)));
         let Some(domain) = domain_of(row, 5) else {
             return Take::Held { by: "nobody, because its name cannot be read".to_owned() };
         };
@@ -325,7 +340,7 @@ impl Takes {
         };
         let tenure = Tenure { key: DomainKey(id), epoch: next_epoch(row.get(6)) };
         self.taken.push((id, tenure.epoch));
-        let (kept, steering) = kept(row, 8);
+        let (kept, steering) = kept(row, FIRST_KEPT);
         Take::Taken(Box::new(Taken { domain, tenure, kept, steering, last_holder, lent: Vec::new() }))
     }
 
@@ -476,6 +491,8 @@ const SET_SAVED: &str = "adaptive_delay_seconds = saved.delay, adaptive_delay_fl
 /// The rows to save, from eight arrays.
 const SAVED_ROWS: &str = "unnest($1, $2, $3, $4, $5, $6, $7, $8)
     AS saved (id, delay, floor, floor_us, until_us, stated_us, pinned, paused_us)";
+/// The first of the columns [`KEPT`] where domains are taken.
+const FIRST_KEPT: usize = 8;
 /// For how long a released domain is reserved for the process that wanted it.
 const RESERVED: Span = Span::from_millis(500);
 /// Epochs are less than this apart, so that they can grow millions of times.

@@ -89,8 +89,14 @@ fn in_words(error: &tokio_postgres::Error) -> String {
         }
         cause = error.source();
     }
+    if words.contains(NO_WRITES) {
+        return "this server accepts no writes: it is a standby, or set to read-only".to_owned();
+    }
     words
 }
+
+/// What the client library says of a server that is not the primary.
+const NO_WRITES: &str = "database does not allow writes";
 
 fn is_shutdown(code: Option<&SqlState>) -> bool {
     code.is_some_and(|code| code.code().starts_with("57P") || code.code() == "25P03")

@@ -38,20 +38,28 @@ impl Tx<'_> {
         Ok(HolderId(id))
     }
 
-    /// Renews a lease from `now`, while the holder's clock shows `clock`. False if it has been declared dead.
-    pub(super) fn renew(&mut self, holder: HolderId, now: Timestamp, clock: Timestamp) -> Result<bool> {
+    /// Renews a lease from `now`, while the holder's clock shows `clock`. Returns how far that is from the database's clock; none
+    /// if the holder has been declared dead. `best` is the best of the values before, which counts unless a clock was set.
+    pub(super) fn renew(
+        &mut self,
+        holder: HolderId,
+        now: Timestamp,
+        clock: Timestamp,
+        best: Option<i64>,
+    ) -> Result<Option<i64>> {
         let sql = format!(
             "WITH renewed AS (
-                UPDATE holder SET until_us = $2, beat = beat + 1, offset_us = $3 - {DB_US}
-                WHERE id = $1 AND died_us IS NULL RETURNING offset_us
+                UPDATE holder SET until_us = $2, beat = beat + 1,
+                    offset_us = CASE WHEN abs($3 - {DB_US} - $4) < 1000000 THEN greatest($3 - {DB_US}, $4) ELSE $3 - {DB_US} END
+                WHERE id = $1 AND died_us IS NULL RETURNING offset_us, $3 - {DB_US} AS measured
             ), noted AS (
                 UPDATE timeline SET offset_us = renewed.offset_us FROM renewed
                 WHERE abs(timeline.offset_us - renewed.offset_us) > 1000000
             )
-            SELECT offset_us FROM renewed"
+            SELECT measured FROM renewed"
         );
-        let renewed = self.change_rows(&sql, &[&holder.0, &us(now + LEASE), &us(clock)])?;
-        Ok(!renewed.is_empty())
+        let renewed = self.change_rows(&sql, &[&holder.0, &us(now + LEASE), &us(clock), &best])?;
+        Ok(renewed.first().map(|row| row.get(0)))
     }
 
     /// Declares a holder of this process dead: it stops, or its commits may be lost. Domains that it did not release count as
@@ -162,9 +170,15 @@ impl Tx<'_> {
     pub(super) fn bury(&mut self) -> Result<()> {
         let sql = "DELETE FROM holder WHERE id IN (SELECT id FROM holder WHERE died_us IS NOT NULL
             AND NOT EXISTS (SELECT 1 FROM domain WHERE domain.holder = holder.id) FOR UPDATE SKIP LOCKED)";
-        self.change(sql, &[]).map(|_| ())
+        self.change(sql, &[])?;
+        // Those of connections that ended; the others write theirs again.
+        let sql = format!("DELETE FROM stamp WHERE at_us < {DB_US} - {STAMPS_KEPT_US}");
+        self.change(&sql, &[]).map(|_| ())
     }
 }
+
+/// For how long a commit can be looked up.
+const STAMPS_KEPT_US: i64 = 86_400_000_000;
 
 /// The name of this machine, for people.
 fn machine() -> String {

@@ -2,7 +2,7 @@
 //! which nothing else delays; two for everything that writes; one for what only reads.
 //!
 //! Work is a closure that runs in one transaction. It runs again if two transactions were in each other's way, or if the
-//! database went away meanwhile; if the answer to a commit was lost, the database is asked for its outcome.
+//! database went away meanwhile; if the answer to a commit was lost, the stamp that was committed with it tells its outcome.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
@@ -15,7 +15,7 @@ use comity_core::decision::Outage;
 use comity_core::time::Span;
 use tokio::sync::oneshot;
 
-use super::connection::{Server, Session};
+use super::connection::{Server, Session, Stamp};
 use super::failure::{Failure, Remedy, Result};
 use super::shared::Shared;
 use super::tx::Tx;
@@ -58,6 +58,7 @@ impl Lanes {
                     nth: threads.len(),
                     patience,
                     session: None,
+                    id: super::random(),
                     asked: Span::ZERO,
                     shared: shared.clone(),
                 };
@@ -146,6 +147,8 @@ pub(super) struct Worker {
     /// The longest time a statement may take.
     patience: Duration,
     session: Option<Session>,
+    /// Its row in the table of stamps.
+    id: i64,
     /// The machine's uptime when the current work was asked for.
     asked: Span,
     pub(super) shared: Arc<Shared>,
@@ -155,7 +158,7 @@ pub(super) struct Worker {
 enum Ended<T> {
     Committed(T),
     /// The answer to the commit was lost.
-    Unsure(T, Server, Failure),
+    Unsure(T, Server, Stamp, Failure),
 }
 
 impl Worker {
@@ -171,8 +174,8 @@ impl Worker {
                     self.works();
                     return Ok(value);
                 }
-                Ok(Ended::Unsure(value, server, why)) => {
-                    if self.was_committed(&server, &why)? {
+                Ok(Ended::Unsure(value, server, stamp, why)) => {
+                    if self.was_committed(&server, stamp, &why)? {
                         self.works();
                         return Ok(value);
                     }
@@ -238,7 +241,7 @@ impl Worker {
         let asked = self.asked;
         // The connection that the transaction was begun on, and no other.
         let (Some(session), shared) = (&self.session, &self.shared) else { return Err(Failure::Timeout) };
-        let mut tx = Tx::new(session, &shared.watch).asked_at(asked).in_use(shared);
+        let mut tx = Tx::new(session, &shared.watch).asked_at(asked).in_use(shared, server.history);
         let value = work(&mut tx)?;
         let (changed, news) = (tx.has_changed(), tx.has_news());
         if news {
@@ -247,11 +250,13 @@ impl Worker {
         if changed && let Some(hook) = &shared.before_commit {
             hook();
         }
-        match session.commit() {
+        let stamp = Stamp { id: self.id, n: super::random() };
+        let committed = if changed { session.commit_stamped(stamp) } else { session.commit() };
+        match committed {
             Ok(()) => Ok(Ended::Committed(value)),
             Err(failure) if changed && failure.breaks_connection() => {
                 self.session = None;
-                Ok(Ended::Unsure(value, server, failure))
+                Ok(Ended::Unsure(value, server, stamp, failure))
             }
             Err(failure) => Err(failure),
         }
@@ -265,7 +270,12 @@ impl Worker {
     }
 
     /// Looks up whether a transaction was committed whose answer was lost.
-    fn was_committed(&mut self, server: &Server, why: &Failure) -> std::result::Result<bool, StoreError> {
+    fn was_committed(
+        &mut self,
+        server: &Server,
+        stamp: Stamp,
+        why: &Failure,
+    ) -> std::result::Result<bool, StoreError> {
         let uncertain = |worker: &Self, what: String| StoreError::Uncertain {
             location: worker.shared.location.to_string(),
             what,
@@ -276,13 +286,21 @@ impl Worker {
                 let (Some(session), shared) = (&self.session, &self.shared) else {
                     return Err(Failure::Timeout);
                 };
-                if now.history != server.history {
-                    return Ok(Some("other".to_owned()));
-                }
-                let sql = "SELECT pg_xact_status($1::text::xid8)";
-                let rows = Tx::new(session, &shared.watch).rows(sql, &[&server.xid])?;
+                let mut tx = Tx::new(session, &shared.watch);
+                let is_there =
+                    tx.exists("SELECT 1 FROM stamp WHERE id = $1 AND n = $2", &[&stamp.id, &stamp.n])?;
+                let is_same = (now.history, &now.started) == (server.history, &server.started);
+                let status = match (is_there, is_same) {
+                    (true, _) => Some("committed".to_owned()),
+                    // Nothing is still being committed, and the id may belong to another transaction by now.
+                    (false, false) => Some("aborted".to_owned()),
+                    (false, true) => {
+                        let rows = tx.rows("SELECT pg_xact_status($1::text::xid8)", &[&server.xid])?;
+                        rows.first().and_then(|row| row.get::<_, Option<String>>(0))
+                    }
+                };
                 session.commit()?;
-                Ok(rows.first().and_then(|row| row.get::<_, Option<String>>(0)))
+                Ok(status)
             });
             match looked_up.as_ref().map(Option::as_deref) {
                 Ok(Some("committed")) => return Ok(true),

@@ -2,36 +2,62 @@
 //! observer's own clock, is dead. So a step of the database's clock frees nothing.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use comity_core::time::{Span, Timestamp};
 
 use crate::LEASE;
+use crate::machine::{Machine, ThisMachine};
 
 /// The heartbeats last seen of other processes, and since when each is unchanged.
 #[derive(Debug, Default)]
-pub(super) struct LeaseWatch(Mutex<HashMap<i64, (i64, Timestamp)>>);
+pub(super) struct LeaseWatch {
+    seen: Mutex<HashMap<i64, Seen>>,
+    /// How long this machine must have been up meanwhile. Less than a lease only in tests, which have a time of their own.
+    up_min: Span,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Seen {
+    beat: i64,
+    /// On the clock of whoever asks.
+    since: Timestamp,
+    /// The machine's uptime.
+    up: Span,
+}
 
 impl LeaseWatch {
+    /// One that also goes by this machine's uptime. A caller's time may be from before it waited, and its clock may be set.
+    pub(super) fn on_this_machine() -> Self {
+        Self { up_min: LEASE, ..Self::default() }
+    }
+
     /// Whether a holder whose heartbeat is `beat` was silent for a lease before `now`, which is `age` ago.
     pub(super) fn is_silent(&self, holder: i64, beat: i64, now: Timestamp, age: Span) -> bool {
         // Counting from `now` would give a holder less than a lease if it took long to look.
         let looked_at = if age < LATE { now } else { now + age };
-        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let seen = seen.entry(holder).or_insert((beat, looked_at));
-        if seen.0 != beat {
-            *seen = (beat, looked_at);
+        let up = ThisMachine.up();
+        let now_seen = Seen { beat, since: looked_at, up };
+        let mut seen = self.lock();
+        let seen = seen.entry(holder).or_insert(now_seen);
+        if seen.beat != beat {
+            *seen = now_seen;
         }
-        now.since(seen.1) >= LEASE
+        // The answer that is judged was given after this was asked for.
+        now.since(seen.since) >= LEASE && up.less(age).less(seen.up) >= self.up_min
     }
 
     pub(super) fn forget(&self, holder: i64) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&holder);
+        self.lock().remove(&holder);
     }
 
     /// Nobody could renew its lease for a while, or the server is another one: nobody is declared dead for a whole lease.
     pub(super) fn clear(&self) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.lock().clear();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<i64, Seen>> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -65,6 +91,14 @@ mod tests {
         assert!(!watch.is_silent(HOLDER, 1, at(0), Span::from_secs(5)));
         assert!(!watch.is_silent(HOLDER, 1, at(14), Span::ZERO), "seen for nine seconds");
         assert!(watch.is_silent(HOLDER, 1, at(15), Span::ZERO));
+    }
+
+    /// B74: a time from before an outage used to count the whole outage as silence of everybody else.
+    #[test]
+    fn a_time_that_is_out_of_date_declares_nobody_dead() {
+        let watch = LeaseWatch::on_this_machine();
+        assert!(!watch.is_silent(HOLDER, 1, at(0), Span::ZERO));
+        assert!(!watch.is_silent(HOLDER, 1, at(14), Span::ZERO));
     }
 
     #[test]

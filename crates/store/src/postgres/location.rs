@@ -99,6 +99,11 @@ impl Location {
         Ok(Self { shown, schema, tls: Tls { verify, roots }, config })
     }
 
+    /// The longest time until a server is found, if all but the last are switched off.
+    pub(super) fn connect_max(&self) -> Duration {
+        CONNECT_TIMEOUT * u32::try_from(self.config.get_hosts().len()).unwrap_or(1)
+    }
+
     /// A problem that passes only if somebody does something about it.
     pub(super) fn unavailable(&self, what: impl Into<String>) -> StoreError {
         StoreError::Unavailable { location: self.to_string(), what: what.into(), outage: None }

@@ -72,6 +72,12 @@ pub(super) fn find(session: &Session, schema: &str) -> Result<Found> {
 
 /// Creates or migrates the tables. Two processes that start at once do it one after the other.
 pub(super) fn migrate(session: &Session, schema: &str, id: &[u8]) -> Result<()> {
+    begin(session, schema, id)?;
+    session.commit()
+}
+
+/// Begins a transaction in which the tables are created or migrated; nobody else sees them before its end.
+pub(super) fn begin(session: &Session, schema: &str, id: &[u8]) -> Result<()> {
     // Whoever may not create schemas can be given an empty one.
     let there = format!("SELECT to_regnamespace('\"{schema}\"') IS NOT NULL");
     let rows = session.wait_for(session.client().query_typed(&there, &[]))?;
@@ -104,7 +110,7 @@ pub(super) fn migrate(session: &Session, schema: &str, id: &[u8]) -> Result<()> 
             session.client().execute_typed("INSERT INTO identity (id) VALUES ($1)", &[(&id, id.type_of())]),
         )?;
     }
-    session.commit()
+    Ok(())
 }
 
 /// One file per version. A released one is never changed.

@@ -6,7 +6,7 @@
 //!
 //! - `location`: the URL; `connection`: one connection; `failure`: what errors mean; `outages`: waiting for the database
 //! - `lanes`: the threads and their connections; `tx`, `param`: how statements are run; `shared`: what threads share
-//! - `news`: hearing from other processes; `liveness`: which of them are alive
+//! - `news`: hearing from other processes; `liveness`: which of them are alive; `replacement`: after a failover
 //! - `migrations`: the tables, in `migrations/*.sql`; `copying`: from and to another kind of database
 //! - `time`, `holders`, `domains`, `idle_domains`, `permits`, `status`, `jobs`, `job_retry`, `tasks`, `claiming`, `settling`,
 //!   `results`, `retention`, `sources`, `fetches`, `items`, `details`, `scrapes`, `scrape_log`, `sharing`, `hooks`, `wiki`, `wiki_files`,
@@ -42,6 +42,7 @@ mod origins;
 mod outages;
 mod param;
 mod permits;
+mod replacement;
 mod request_parts;
 mod results;
 mod retention;
@@ -72,6 +73,7 @@ use crate::machine::{Machine, ThisMachine};
 use crate::{Availability, Identity, PATIENCE, Reply, Store, StoreError};
 use failure::Result;
 use lanes::{Lane, Lanes};
+use liveness::LeaseWatch;
 use location::Location;
 use migrations::Found;
 use outages::Outages;
@@ -112,6 +114,7 @@ impl Postgres {
     ) -> std::result::Result<Self, StoreError> {
         let mut opening = Opening::of(url)?;
         opening.shared.before_commit = Some(Box::new(hook));
+        opening.shared.watch = LeaseWatch::default();
         opening.open(Missing::Create, None)?.map(|store| Self { machine, ..store }).ok_or(StoreError::Closed)
     }
 

@@ -89,6 +89,14 @@ impl Outages {
         Ok(())
     }
 
+    /// Counts as an outage that is over already: who holds what has to be confirmed again.
+    pub(super) fn interrupted(&self) {
+        if self.state().since.is_none() {
+            self.availability.set_unavailable(Outage::Gone);
+            self.availability.set_available();
+        }
+    }
+
     /// Call when connection `lane` works. Returns whether an outage ended with that.
     pub(super) fn works(&self, lane: usize) -> bool {
         let mut state = self.state();

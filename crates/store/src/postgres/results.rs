@@ -109,6 +109,7 @@ pub(super) fn task_of(row: &Row, first: usize) -> std::result::Result<TaskRow, S
     Ok(TaskRow {
         id: TaskId(row.get::<_, i64>(first) as u64),
         url: row.get(first + 1),
+        url_key: row.get(first + 27),
         lead: lead_of(row.get(first + 2)),
         at_url: row.get(first + 3),
         hops: number(4, "hops")?,
@@ -183,7 +184,7 @@ pub(super) const TASK: &str = "task.id, task.url, task.lead, task.at_url, task.h
     task.item_id, task.source_id, task.forgiven, task.requests, task.last_us, task.last_took_us, task.last_outcome,
     task.status, task.sha256 IS NOT NULL OR task.etag IS NOT NULL OR task.last_modified IS NOT NULL,
     CASE WHEN task.bodiless THEN NULL ELSE task.method END, task.body, task.headers, task.bytes, task.content_type,
-    task.final_url, task.fetched_us, task.sha256, task.file, task.etag, task.last_modified";
+    task.final_url, task.fetched_us, task.sha256, task.file, task.etag, task.last_modified, task.url_key";
 /// The columns of a [`TaskView`]. For tasks settled by an older version, attempts are only in the table of attempts.
 pub(super) const VIEW: &str = "id, url, state, status, error, settled_us,
     CASE WHEN requests = 0 AND last_outcome IS NULL AND status IS NOT NULL

@@ -33,14 +33,15 @@ impl Tx<'_> {
         let mut settles = settles.to_vec();
         settles.sort_unstable_by_key(|settle| settle.task);
         let jobs: Vec<i64> = settles.iter().map(|settle| settle.job.0 as i64).collect();
+        let keys: Vec<Option<i64>> = settles.iter().map(|settle| settle.url_key).collect();
         let domains: Vec<i64> = settles.iter().map(|settle| settle.tenure.key.0).collect();
         let (pages, facts, last) = (Pages::of(&settles), Facts::of(&settles), Last::of(&settles));
         // What the rows must be like is compared after each was found by its id. Otherwise, statistics from before the job was
         // filled make the planner look for waiting tasks first.
         let sql = "WITH new AS MATERIALIZED (
                 SELECT given.*, lane.id AS lane_id, 'waiting' AS state, 0 AS requests, NULL::bigint AS item_id
-                FROM unnest($2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
-                    AS given (id, job_id, domain_id, status, bytes, content_type, last_us, took_us, outcome,
+                FROM unnest($2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)
+                    AS given (id, url_key, job_id, domain_id, status, bytes, content_type, last_us, took_us, outcome,
                         fetched_us, final_url, sha256, file, etag, last_modified)
                 CROSS JOIN LATERAL (SELECT id FROM lane
                     WHERE lane.job_id = given.job_id AND lane.domain_id = given.domain_id LIMIT 1) AS lane
@@ -52,6 +53,7 @@ impl Tx<'_> {
             changed = NOT (new.status = 304 OR task.sha256 IS NOT NULL AND task.sha256 IS NOT DISTINCT FROM new.sha256),
             sha256 = new.sha256, file = new.file, etag = new.etag, last_modified = new.last_modified
             FROM new WHERE task.id = new.id AND task.lane_id = new.lane_id AND task.state = new.state
+                AND task.url_key = coalesce(new.url_key, task.url_key)
                 AND task.requests = new.requests AND task.item_id IS NOT DISTINCT FROM new.item_id
             RETURNING task.id";
         let Pages { ids, status, bytes, content_type } = &pages;
@@ -62,6 +64,7 @@ impl Tx<'_> {
             &[
                 &us(now),
                 ids,
+                &keys,
                 &jobs,
                 &domains,
                 status,

@@ -1,8 +1,8 @@
 //! Settles tasks: whose results are accepted, and how they count in their jobs. Writing them is in `settled_rows`.
 //!
-//! A result is accepted if its tenure is valid and the task is waiting in the lane of its job on that domain. That is enough even
-//! after a failover that lost writes, although the server then gives out the same task ids again, for other URLs: every holder
-//! is lost when the server's history changes, and because epochs are random, a tenure from before is valid for nobody.
+//! A result is accepted if its tenure is valid, the task is waiting in the lane of its job on that domain, and it is for the URL
+//! that was fetched: after a failover that lost writes, the server gives out the same task ids again. Every holder is lost when
+//! the server's history changes, too, and because epochs are random, a tenure from before is valid for nobody.
 //!
 //! A batch is a fixed number of statements. Most tasks are fetched with their first request: one statement settles all of
 //! these, and the others are looked at first. Nothing is sent to other processes.
@@ -128,7 +128,7 @@ impl Tx<'_> {
     ) -> Result<Vec<(usize, Accepted<'a>, Before)>> {
         let ids: Vec<i64> = nths.iter().map(|nth| settles[*nth].task.0 as i64).collect();
         let sql =
-            "SELECT task.id, task.job_id, lane.domain_id, item_id, requests, state, error
+            "SELECT task.id, task.job_id, lane.domain_id, item_id, requests, state, error, url_key
             FROM task JOIN lane ON lane.id = task.lane_id WHERE task.id = ANY($1) ORDER BY task.id FOR UPDATE OF task";
         let rows = by_key(self.rows(sql, &[&ids])?);
         let accept = |nth: &usize| {
@@ -136,8 +136,9 @@ impl Tx<'_> {
             let row = rows.get(&(settle.task.0 as i64))?;
             let item: Option<i64> = row.get(3);
             // A task that moved to another domain belongs to another holder.
-            let is_its_own =
-                row.get::<_, i64>(1) == settle.job.0 as i64 && row.get::<_, i64>(2) == settle.tenure.key.0;
+            let is_its_own = row.get::<_, i64>(1) == settle.job.0 as i64
+                && row.get::<_, i64>(2) == settle.tenure.key.0
+                && settle.url_key.is_none_or(|key| key == row.get::<_, i64>(7));
             let is_over = matches!(settle.step, Step::Done { .. } | Step::Failed { .. });
             let before = match (row.get(5), row.get(6)) {
                 ("waiting", _) => Before::Waiting,

@@ -11,6 +11,8 @@ use super::failure::{Failure, Result};
 use super::liveness::LeaseWatch;
 use super::location::Location;
 use super::outages::Outages;
+use super::replacement::History;
+use super::time::Offsets;
 use crate::domains::HolderId;
 use crate::machine::{Machine, ThisMachine};
 
@@ -27,12 +29,16 @@ pub(super) struct Shared {
     server: Mutex<Option<(u32, String)>>,
     /// The machine's uptime when another server was found, in microseconds.
     replaced: AtomicU64,
+    /// The history that the rows are from, once it is known.
+    pub(super) history: Mutex<Option<History>>,
     /// How often another history was found, which may lack commits of this process.
     pub(super) histories: AtomicU64,
     /// The holders that registered here, with [`Self::histories`] at that time.
     registered: Mutex<HashMap<i64, u64>>,
     /// When this machine booted, on the store's timeline, as this process has learned it.
     pub(super) booted_at: Mutex<Option<Timestamp>>,
+    /// What heartbeats measured.
+    pub(super) offsets: Mutex<Offsets>,
     /// The number of [`super::news`] that was read last.
     pub(super) news: AtomicI64,
     /// The machine's uptime when this process last sent a notification, in microseconds.
@@ -44,13 +50,15 @@ impl Shared {
         Self {
             location,
             outages,
-            watch: LeaseWatch::default(),
+            watch: LeaseWatch::on_this_machine(),
             before_commit: None,
             server: Mutex::default(),
             replaced: AtomicU64::new(0),
+            history: Mutex::default(),
             histories: AtomicU64::new(0),
             registered: Mutex::default(),
             booted_at: Mutex::default(),
+            offsets: Mutex::default(),
             news: AtomicI64::new(0),
             notified: AtomicU64::new(0),
         }
@@ -74,6 +82,8 @@ impl Shared {
             Some((history, _)) => {
                 if *history != server.history {
                     self.histories.fetch_add(1, Ordering::SeqCst);
+                    // Nothing is sent until a heartbeat, even if the change took no time.
+                    self.outages.interrupted();
                 }
                 self.replaced.store(ThisMachine.up().as_micros().max(1), Ordering::SeqCst);
                 self.watch.clear();

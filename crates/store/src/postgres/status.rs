@@ -10,12 +10,16 @@ use super::failure::Result;
 use super::param::text;
 use super::time::HOLDER_US;
 use super::tx::Tx;
-use super::{Postgres, at, us};
+use super::{Postgres, at, micros, us};
 use crate::Reply;
 use crate::domains::{DomainKey, HolderId, Tenure};
-use crate::status::{Backlog, DomainSnapshot, LiveProcess, StatusStore};
+use crate::status::{Backlog, DomainSnapshot, LiveProcess, OldTransaction, StatusStore};
 
 impl StatusStore for Postgres {
+    fn old_transaction(&self, age: Span) -> Reply<'_, Option<OldTransaction>> {
+        self.read(move |tx| tx.old_transaction(age))
+    }
+
     fn report_status(&self, holder: HolderId, status: Value, sights: Value, now: Timestamp) -> Reply<'_, ()> {
         self.write(move |tx| {
             let sql = "UPDATE holder SET status = $2, sights = $3, told_us = $4 WHERE id = $1";
@@ -60,6 +64,27 @@ impl StatusStore for Postgres {
 }
 
 impl Tx<'_> {
+    /// The oldest transaction that keeps rows from being vacuumed. Sessions of other users show when they began only to members of
+    /// `pg_read_all_stats`; prepared transactions always do.
+    fn old_transaction(&mut self, age: Span) -> Result<Option<OldTransaction>> {
+        let sql = "SELECT micros, owner FROM (
+                SELECT (extract(epoch FROM clock_timestamp() - xact_start) * 1000000)::bigint AS micros,
+                    format('%s, pid %s%s', usename, pid, ', ' || nullif(application_name, '')) AS owner
+                FROM pg_stat_activity
+                WHERE (backend_xmin IS NOT NULL OR backend_xid IS NOT NULL) AND pid <> pg_backend_pid()
+                    AND backend_type <> 'autovacuum worker' AND (datname IS NULL OR datname = current_database())
+                UNION ALL
+                SELECT (extract(epoch FROM clock_timestamp() - prepared) * 1000000)::bigint,
+                    format('prepared transaction %s of %s', gid, owner)
+                FROM pg_prepared_xacts WHERE database = current_database()
+            ) AS open WHERE micros >= $1 ORDER BY micros DESC LIMIT 1";
+        let row = self.row(sql, &[&micros(age)])?;
+        Ok(row.map(|row| OldTransaction {
+            age: Span::from_micros(row.get::<_, i64>(0).max(0) as u64),
+            owner: row.get(1),
+        }))
+    }
+
     /// Live processes, as far as can be seen. Deaths are recorded elsewhere, by processes that write.
     fn live_processes(&mut self) -> Result<Vec<LiveProcess>> {
         let sql = format!(

@@ -5,6 +5,7 @@
 //!
 //! Leases are not watched with this clock: see `liveness`.
 
+use std::collections::VecDeque;
 use std::sync::PoisonError;
 
 use comity_core::pace::Pace;
@@ -47,13 +48,47 @@ impl TimeStore for Postgres {
                 WHERE id = $1 AND died_us IS NULL";
             match tx.change(sql, &[&holder.0, &us(time.now), &us(time.now + LEASE), &offset])? {
                 0 => Err(Failure::Lost),
-                _ => Ok(time),
+                _ => {
+                    shared.note_offset(offset);
+                    Ok(time)
+                }
             }
         })
     }
 }
 
+/// The last differences that heartbeats measured between the clock of this process and the database's. Each is too small by as long
+/// as the heartbeat took to arrive, so the largest is the best.
+#[derive(Debug, Default)]
+pub(super) struct Offsets(VecDeque<i64>);
+
+impl Offsets {
+    /// The best one.
+    pub(super) fn best(&self) -> Option<i64> {
+        self.0.iter().copied().max()
+    }
+
+    pub(super) fn note(&mut self, offset: i64) {
+        // One of the two clocks was set.
+        if self.best().is_some_and(|best| best.abs_diff(offset) >= TOLERANCE.as_micros()) {
+            self.0.clear();
+        }
+        self.0.push_back(offset);
+        if self.0.len() > OFFSETS {
+            self.0.pop_front();
+        }
+    }
+}
+
 impl Shared {
+    pub(super) fn best_offset(&self) -> Option<i64> {
+        self.offsets.lock().unwrap_or_else(PoisonError::into_inner).best()
+    }
+
+    pub(super) fn note_offset(&self, offset: i64) {
+        self.offsets.lock().unwrap_or_else(PoisonError::into_inner).note(offset);
+    }
+
     fn knows_time(&self) -> bool {
         self.booted_at.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
@@ -82,19 +117,55 @@ impl Shared {
 impl Tx<'_> {
     /// The database's clock plus an offset, and this machine's uptime.
     fn store_time(&mut self, offset: i64, machine: &dyn Machine) -> Result<StoreTime> {
-        let row = self.one(&format!("SELECT {DB_US}"), &[])?;
         // The uptime is read after the answer, so a clock made of both is behind the database's by the time the answer took.
         // If it were read before the question, the clock would be ahead by the time the question took, and a process whose
         // question took long would see deadlines pass that have not passed for the others.
-        let up = machine.up();
-        Ok(StoreTime { now: at(row.get::<_, i64>(0).saturating_add(offset)), up })
+        //
+        // A site that changes hands is early by as much as the clocks of its holders differ: the fastest of a few answers counts.
+        let mut fastest: Option<(Span, StoreTime)> = None;
+        for _ in 0..SAMPLES_MAX {
+            let asked = machine.up();
+            let row = self.one(&format!("SELECT {DB_US}"), &[])?;
+            let up = machine.up();
+            let took = up.less(asked);
+            let time = StoreTime { now: at(row.get::<_, i64>(0).saturating_add(offset)), up };
+            if fastest.as_ref().is_none_or(|(least, _)| took < *least) {
+                fastest = Some((took, time));
+            }
+            if took < FAST {
+                break;
+            }
+        }
+        fastest.map(|(_, time)| time).ok_or(Failure::Timeout)
+    }
+
+    /// Like [`Self::renew`], with the best of a few measurements if those before say nothing: one of the two clocks was set.
+    pub(super) fn renew_and_measure(
+        &mut self,
+        holder: HolderId,
+        now: Timestamp,
+        best: Option<i64>,
+    ) -> Result<Option<i64>> {
+        let first = self.renew(holder, now, now + self.age(), best)?;
+        let Some(mut measured) = first else { return Ok(None) };
+        if best.is_some_and(|best| best.abs_diff(measured) < TOLERANCE.as_micros()) {
+            return Ok(first);
+        }
+        for _ in 0..SAMPLES {
+            let clock = us(now + self.age());
+            let database: i64 = self.one(&format!("SELECT {DB_US}"), &[])?.get(0);
+            measured = measured.max(clock.saturating_sub(database));
+        }
+        self.change("UPDATE holder SET offset_us = $2 WHERE id = $1", &[&holder.0, &measured])?;
+        Ok(Some(measured))
     }
 
     /// The offset that the running processes use, except for `me`: that of the last heartbeat. `None` if none is running.
     fn offset_of_others(&mut self, me: HolderId) -> Result<Option<i64>> {
-        // A lease that seems to have ended is no reason to ignore it: perhaps the database's clock stepped.
+        // A lease that seems to have ended is no reason to ignore it: perhaps the database's clock stepped. That of a process
+        // which is about to join is a guess.
         let sql = "SELECT offset_us FROM holder
-            WHERE died_us IS NULL AND offset_us IS NOT NULL AND id <> $1 ORDER BY until_us DESC, id LIMIT 1";
+            WHERE died_us IS NULL AND offset_us IS NOT NULL AND id <> $1 ORDER BY beat > 0 DESC, until_us DESC, id LIMIT 1";
         Ok(self.row(sql, &[&me.0])?.map(|row| row.get(0)))
     }
 
@@ -203,6 +274,14 @@ pub(super) const HOLDER_US: &str =
     "((extract(epoch FROM clock_timestamp()) * 1000000)::bigint + coalesce(holder.offset_us, 0))";
 /// Clocks that are less than this apart count as the same.
 const TOLERANCE: Span = Span::from_secs(1);
+/// How often the database is asked for the time by a process that joins, unless an answer is fast enough.
+const SAMPLES_MAX: usize = 25;
+/// The same when a clock was set.
+const SAMPLES: usize = 10;
+/// An answer that is fast enough.
+const FAST: Span = Span::from_micros(800);
+/// How many heartbeats count. If the database's clock is set by less than [`TOLERANCE`], all of them are from after that soon.
+const OFFSETS: usize = 8;
 /// Scrapes older than this no longer delay any other.
 const RECENT_US: i64 = 86_400_000_000;
 
@@ -237,6 +316,20 @@ mod tests {
             assert_eq!(shared.steady(read(slow)), read(5_000_000));
         }
         assert_eq!(shared.steady(read(6_000_000)), read(6_000_000));
+    }
+
+    /// B9: processes that join take over the clock of those that run.
+    #[test]
+    fn a_slow_heartbeat_does_not_spoil_the_offset() {
+        let mut offsets = Offsets::default();
+        assert_eq!(offsets.best(), None);
+        for (measured, best) in [(-60_000, -60_000), (-400, -400), (-90_000, -400), (2_000_000, 2_000_000)] {
+            offsets.note(measured);
+            assert_eq!(offsets.best(), Some(best));
+        }
+        // The database's clock was set ahead a little.
+        (0..OFFSETS).for_each(|_| offsets.note(1_700_000));
+        assert_eq!(offsets.best(), Some(1_700_000));
     }
 
     /// B7: a standby whose clock is an hour off was promoted.

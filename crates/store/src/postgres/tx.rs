@@ -24,13 +24,23 @@ pub(super) struct Tx<'a> {
     pub(super) watch: &'a LeaseWatch,
     /// The store that this is a transaction of; a copy has none.
     shared: Option<&'a Shared>,
+    /// Which history the server writes.
+    history: u32,
     /// The machine's uptime when this was asked for.
     asked: Span,
 }
 
 impl<'a> Tx<'a> {
     pub(super) fn new(session: &'a Session, watch: &'a LeaseWatch) -> Self {
-        Self { session, changed: false, news: false, watch, shared: None, asked: ThisMachine.up() }
+        Self {
+            session,
+            changed: false,
+            news: false,
+            watch,
+            shared: None,
+            history: 0,
+            asked: ThisMachine.up(),
+        }
     }
 
     /// For work that was asked for at this uptime of the machine.
@@ -38,9 +48,14 @@ impl<'a> Tx<'a> {
         Self { asked, ..self }
     }
 
-    /// For a store in use, which knows what its holders may have lost.
-    pub(super) fn in_use(self, shared: &'a Shared) -> Self {
-        Self { shared: Some(shared), ..self }
+    /// For a store in use, which knows what its holders may have lost, on a server that writes this history.
+    pub(super) fn in_use(self, shared: &'a Shared, history: u32) -> Self {
+        Self { shared: Some(shared), history, ..self }
+    }
+
+    /// The store in use, and which history its server writes.
+    pub(super) fn server(&self) -> Option<(&'a Shared, u32)> {
+        self.shared.map(|shared| (shared, self.history))
     }
 
     /// Whether commits of a holder of this process may be lost: then it may not write, even if its rows are there.

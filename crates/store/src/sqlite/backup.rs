@@ -4,7 +4,7 @@
 //! under a temporary name, readable by its owner only, then verified, synced to disk and moved into place. The copy is
 //! marked as one: whoever opens it later treats every domain as lost (see `identity`).
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,6 +18,7 @@ use tokio::sync::oneshot;
 use super::location::Location;
 use super::open_store::OpenStore;
 use super::opening::{connect_to_read, real};
+use super::part::Part;
 use super::{files, identity};
 use crate::backup::{Existing, Progress};
 use crate::{Reply, StoreError};
@@ -100,11 +101,11 @@ fn fill(
     progress: &Progress,
 ) -> Result<(), StoreError> {
     let error = |error: rusqlite::Error| match progress.is_stopped() {
-        true => refused(&part.0.display().to_string(), "stopped; no copy was written"),
+        true => refused(&part.path.display().to_string(), "stopped; no copy was written"),
         // The store itself is only read.
         false => match error.sqlite_error_code() {
             Some(ErrorCode::DiskFull) => refused(name, "its disk is full; no copy was written"),
-            _ => match Location::File(part.0.clone()).error(&error).outage() {
+            _ => match Location::File(part.path.clone()).error(&error).outage() {
                 Some(Outage::Full) => refused(name, "its disk is full; no copy was written"),
                 _ => location.error(&error),
             },
@@ -116,7 +117,7 @@ fn fill(
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !over.load(Ordering::Relaxed) {
-                let written = fs::metadata(&part.0).map_or(0, |file| file.len());
+                let written = fs::metadata(&part.path).map_or(0, |file| file.len());
                 progress.set(written, all.max(0) as u64);
                 if progress.is_stopped() {
                     interrupt.interrupt();
@@ -125,7 +126,7 @@ fn fill(
             }
         });
         // `VACUUM INTO` writes a compacted copy in one pass.
-        let copied = source.execute("VACUUM INTO ?1", [part.0.to_string_lossy()]);
+        let copied = source.execute("VACUUM INTO ?1", [part.path.to_string_lossy()]);
         over.store(true, Ordering::Relaxed);
         copied.map(drop).map_err(error)
     })
@@ -133,10 +134,10 @@ fn fill(
 
 /// Verifies that the copy is intact and is a copy of this store, and marks it as a copy.
 fn check(part: &Part, open_store: &OpenStore) -> Result<(), StoreError> {
-    let location = Location::File(part.0.clone());
+    let location = Location::File(part.path.clone());
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let verify = || -> rusqlite::Result<(Connection, String)> {
-        let copy = Connection::open_with_flags(&part.0, flags)?;
+        let copy = Connection::open_with_flags(&part.path, flags)?;
         copy.execute("UPDATE identity SET file = 'a copy'", [])?;
         let found = copy.query_row("PRAGMA integrity_check(1)", [], |row| row.get(0))?;
         Ok((copy, found))
@@ -148,50 +149,6 @@ fn check(part: &Part, open_store: &OpenStore) -> Result<(), StoreError> {
             .unavailable(format!("the copy is corrupt and was discarded: {found}")));
     }
     identity::compare(&copy, &open_store.location, &open_store.identity)
-}
-
-/// A file that is being written. It is deleted if it is dropped before it is complete.
-struct Part(PathBuf);
-
-impl Part {
-    fn create(file: &Path) -> io::Result<Self> {
-        let wrong = || io::Error::new(ErrorKind::InvalidInput, "expected a file name");
-        let name = file.file_name().ok_or_else(wrong)?.to_string_lossy();
-        let part = file.with_file_name(format!(".{name}.{}.part", std::process::id()));
-        // Remove what a killed process with the same pid left behind.
-        let _ = fs::remove_file(&part);
-        files::new_file(&part, 0o600)?;
-        Ok(Self(part))
-    }
-
-    /// Syncs the finished file to disk and moves it into place.
-    fn put(self, file: &Path, existing: Existing) -> io::Result<u64> {
-        let made = File::open(&self.0)?;
-        made.sync_all()?;
-        let bytes = made.metadata()?.len();
-        match existing {
-            Existing::Replace => fs::rename(&self.0, file)?,
-            // A hard link fails if the target exists by now.
-            Existing::Keep => match fs::hard_link(&self.0, file) {
-                Ok(()) => fs::remove_file(&self.0)?,
-                Err(error) if error.kind() == ErrorKind::AlreadyExists => return Err(error),
-                // The file system has no hard links.
-                Err(_) if fs::symlink_metadata(file).is_err() => fs::rename(&self.0, file)?,
-                Err(_) => return Err(ErrorKind::AlreadyExists.into()),
-            },
-        }
-        let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        // Not every file system can sync a folder.
-        let _ = File::open(folder).and_then(|folder| folder.sync_all());
-        Ok(bytes)
-    }
-}
-
-impl Drop for Part {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.0);
-        let _ = fs::remove_file(files::beside(&self.0, "-journal"));
-    }
 }
 
 /// How often progress is updated.

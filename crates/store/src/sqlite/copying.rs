@@ -3,6 +3,8 @@
 //!
 //! Both take the write lock, so that nobody starts to use the store meanwhile.
 
+use std::io;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use comity_core::time::Timestamp;
@@ -10,12 +12,15 @@ use comity_core::timeline::{Shift, Timeline};
 use rusqlite::types::{ToSqlOutput, Value, ValueRef};
 use rusqlite::{Connection, Row, ToSql};
 
+use super::files;
 use super::holders::Liveness;
 use super::location::Location;
 use super::opening::{connect, real};
+use super::part::Part;
 use super::us;
 use super::waiting::open_waiting;
 use super::writer::{Cache, Tx};
+use crate::backup::Existing;
 use crate::copy::{self, Batch, Dialect, Ids, TABLES, Table, Values};
 use crate::machine::{Machine, ThisMachine};
 use crate::{PATIENCE, StoreError};
@@ -23,8 +28,19 @@ use crate::{PATIENCE, StoreError};
 /// The store that is read.
 pub(crate) struct Source(Locked);
 
-/// The store that is written.
-pub(crate) struct Target(Locked);
+/// The store that is written. A new one gets its name when it is complete, so an interrupted copy leaves nothing that opens as a
+/// store.
+pub(crate) struct Target {
+    // Closed before the file is deleted.
+    locked: Locked,
+    new: Option<New>,
+}
+
+/// A database that is not in its place yet.
+struct New {
+    part: Part,
+    file: PathBuf,
+}
 
 /// A database with a transaction that is rolled back unless it is committed.
 struct Locked {
@@ -39,7 +55,7 @@ impl Source {
         if super::is_missing(path.as_ref()) {
             return Err(location.unavailable("there is no store here; check the name"));
         }
-        let locked = Locked::open(location)?;
+        let locked = Locked::open(path.as_ref(), location)?;
         locked.refuse_if_in_use()?;
         Ok(Self(locked))
     }
@@ -47,7 +63,14 @@ impl Source {
 
 impl Target {
     pub(crate) fn open(path: &str) -> Result<Self, StoreError> {
-        let locked = Locked::open(Location::File(path.into()))?;
+        let file = PathBuf::from(path);
+        // A log without its database may contain a store: opening it decides.
+        if files::is_missing(&file) && !files::has_content(&files::beside(&file, "-wal")) {
+            let part = Part::create(&file).map_err(|error| unwritable(path, &error))?;
+            let locked = Locked::open(&part.path, Location::File(file.clone()))?;
+            return Ok(Self { locked, new: Some(New { part, file }) });
+        }
+        let locked = Locked::open(&file, Location::File(file.clone()))?;
         locked.refuse_if_in_use()?;
         for table in &TABLES {
             if locked.number(&format!("SELECT EXISTS (SELECT 1 FROM {})", table.sqlite))? > 0 {
@@ -55,15 +78,21 @@ impl Target {
                 return Err(copy::not_empty(locked.location.to_string(), table.sqlite, instead));
             }
         }
-        Ok(Self(locked))
+        Ok(Self { locked, new: None })
+    }
+}
+
+fn unwritable(path: &str, error: &io::Error) -> StoreError {
+    StoreError::Unavailable {
+        location: path.to_owned(),
+        what: format!("could not be created: {error}"),
+        outage: None,
     }
 }
 
 impl Locked {
-    fn open(location: Location) -> Result<Self, StoreError> {
-        let Location::File(path) = &location else {
-            return Err(location.unavailable("a store in memory cannot be copied"));
-        };
+    /// Opens the database at `path`, which messages call `location`.
+    fn open(path: &Path, location: Location) -> Result<Self, StoreError> {
         let connection = open_waiting(&location, PATIENCE, || connect(path, &location, None))?.connection;
         let liveness = Liveness::beside(&real(path));
         let locked = Self { connection, liveness, location };
@@ -170,12 +199,12 @@ impl copy::Source for Source {
 
 impl copy::Target for Target {
     fn location(&self) -> String {
-        self.0.location.to_string()
+        self.locked.location.to_string()
     }
 
     fn now(&mut self, source_now: Timestamp) -> Result<Timestamp, StoreError> {
         // As if it came from another machine: the first process that uses it sets it to its wall clock.
-        self.0.run(|sql| {
+        self.locked.run(|sql| {
             sql.execute("DELETE FROM timeline", [])?;
             let insert =
                 "INSERT INTO timeline (boot, booted_us, last_us, wall_us) VALUES ('copied', 0, ?1, ?2)";
@@ -188,7 +217,7 @@ impl copy::Target for Target {
         let places = vec!["?"; table.columns.len()].join(", ");
         let columns = table.column_names(Dialect::Sqlite);
         let sql = format!("INSERT INTO {} ({columns}) VALUES ({places})", table.sqlite);
-        self.0.run(|connection| {
+        self.locked.run(|connection| {
             let mut insert = connection.prepare_cached(&sql)?;
             for row in 0..batch.rows {
                 let values = batch.columns.iter().map(|values| Field(values, row));
@@ -199,12 +228,12 @@ impl copy::Target for Target {
     }
 
     fn count(&mut self, table: &Table) -> Result<u64, StoreError> {
-        self.0.count(&format!("SELECT count(*) FROM {}", table.sqlite))
+        self.locked.count(&format!("SELECT count(*) FROM {}", table.sqlite))
     }
 
     fn set_used_id(&mut self, table: &Table, used: i64) -> Result<(), StoreError> {
         let name = table.sqlite;
-        self.0.run(|sql| match table.ids {
+        self.locked.run(|sql| match table.ids {
             Ids::None | Ids::Highest => Ok(0),
             Ids::Noted(column) => {
                 sql.execute(&format!("UPDATE identity SET {column} = max({column}, ?1)"), [used])
@@ -220,7 +249,18 @@ impl copy::Target for Target {
     }
 
     fn commit(self: Box<Self>) -> Result<(), StoreError> {
-        self.0.run(|sql| sql.execute_batch("COMMIT"))
+        let Self { locked, new } = *self;
+        locked.run(|sql| sql.execute_batch("COMMIT"))?;
+        let Some(New { part, file }) = new else { return Ok(()) };
+        let (connection, location) = (locked.connection, locked.location);
+        // The last connection moves the log into the database and deletes it.
+        connection.close().map_err(|(_, error)| location.error(&error))?;
+        let name = file.display().to_string();
+        if files::has_content(&files::beside(&part.path, "-wal")) {
+            let what = "its log could not be merged into it; nothing was copied".to_owned();
+            return Err(StoreError::Unavailable { location: name, what, outage: None });
+        }
+        part.put(&file, Existing::Keep).map(drop).map_err(|error| unwritable(&name, &error))
     }
 }
 

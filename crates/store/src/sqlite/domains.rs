@@ -11,7 +11,7 @@ use super::writer::Tx;
 use super::{Sqlite, at, us};
 use crate::domains::{
     DomainKey, DomainRow, DomainStore, HolderId, IdleDomains, LastHolderBuf, ReleaseMode, Released, Saved,
-    Steering, Take, Taken, Tenure,
+    Stated, Steering, Take, Taken, Tenure,
 };
 use crate::{Reply, StoreError};
 
@@ -83,6 +83,18 @@ impl DomainStore for Sqlite {
                 }
             }
             Ok(lost)
+        })
+    }
+
+    fn restate(&self, stated: Vec<Stated>) -> Reply<'_, ()> {
+        self.writer.run(move |tx| {
+            for Stated { domain, until, stated_at } in &stated {
+                let id = tx.domain_id(domain.as_str())?;
+                let sql = "UPDATE domains SET server_until_us = ?2, server_stated_us = ?3
+                    WHERE id = ?1 AND (server_until_us IS NULL OR server_until_us < ?2)";
+                tx.sql.prepare_cached(sql)?.execute(params![id, us(*until), us(*stated_at)])?;
+            }
+            Ok(())
         })
     }
 

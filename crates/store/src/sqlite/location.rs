@@ -173,7 +173,7 @@ impl fmt::Display for Location {
     }
 }
 
-const DISK_FULL: &str = "the disk is full; free some space and start again; nothing is lost";
+const DISK_FULL: &str = "the disk is full; free some space and run the same command again";
 /// With less room than this, in bytes, an I/O error means that the disk is full. The index of the log alone grows by
 /// 32 KiB at a time.
 const ROOM_MIN: u64 = 128 << 10;

@@ -14,7 +14,8 @@
 //! - `holders`: which processes are alive
 //! - `timeline`: the time shared by all processes
 //! - `unreadable_rows`: skipping rows that cannot be read; `stranded`: tasks that no claim returns because of one
-//! - `backup`: copying the database; `copying`: from and to another kind of database
+//! - `backup`: copying the database; `copying`: from and to another kind of database; `part`: files that
+//!   appear once they are complete
 //! - `idle_domains`: deleting domains with nothing worth keeping; `retention`: deleting old rows; `used_ids`: which ids
 //!   are never given out again
 //! - `settling` and `results`: results of tasks; `job_retry`: reopening jobs, and removing them
@@ -47,6 +48,7 @@ mod lock_owner;
 mod open_store;
 mod opening;
 mod origins;
+mod part;
 mod permits;
 mod reader;
 mod request_parts;

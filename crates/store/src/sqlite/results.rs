@@ -191,6 +191,7 @@ pub(super) fn task_of(row: &Row<'_>) -> rusqlite::Result<(TaskRow, bool)> {
     let task = TaskRow {
         id: TaskId(row.get::<_, i64>(0)? as u64),
         url: row.get(1)?,
+        url_key: None,
         lead: lead_of(&lead),
         at_url: row.get(3)?,
         hops: row.get(4)?,

@@ -12,9 +12,13 @@ use super::writer::Tx;
 use super::{Sqlite, at, us};
 use crate::Reply;
 use crate::domains::{DomainKey, HolderId};
-use crate::status::{Backlog, DomainSnapshot, LiveProcess, StatusStore};
+use crate::status::{Backlog, DomainSnapshot, LiveProcess, OldTransaction, StatusStore};
 
 impl StatusStore for Sqlite {
+    fn old_transaction(&self, _age: Span) -> Reply<'_, Option<OldTransaction>> {
+        Box::pin(async { Ok(None) })
+    }
+
     fn report_status(&self, holder: HolderId, status: Value, sights: Value, now: Timestamp) -> Reply<'_, ()> {
         self.writer.run(move |tx| tx.report_status(holder, &status, &sights, now))
     }

@@ -116,7 +116,7 @@ impl<'a> Wait<'a> {
         let what = self.what(outage, &error);
         let what = match outage {
             Outage::Locked => format!("{what}; stop that program, or wait until it is done"),
-            Outage::Full => format!("{what}; free some space and start again; nothing is lost"),
+            Outage::Full => format!("{what}; free some space and run the same command again"),
             Outage::Gone | Outage::Unreadable => what,
         };
         let waited = if waited.is_zero() {

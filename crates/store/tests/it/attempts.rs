@@ -69,6 +69,7 @@ async fn settle(one: &Process, job: JobId, lane: &Claimed, attempts: &[(i64, u16
     };
     let attempts = attempts.iter().map(attempt).collect();
     let (task, tenure) = (lane.tasks[0].id, tenure_of(lane));
-    let settle = Settle { task, job, tenure, attempts, robots: None, facts: Default::default(), step };
+    let settle =
+        Settle { task, job, tenure, attempts, url_key: None, robots: None, facts: Default::default(), step };
     one.store.settle(one.holder, [settle].into(), at(10)).await.unwrap();
 }

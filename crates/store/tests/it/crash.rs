@@ -189,6 +189,7 @@ async fn work(one: &Process, job: JobId, nth: i64) -> u64 {
                 job,
                 tenure: taken.tenure,
                 attempts,
+                url_key: None,
                 robots: None,
                 facts: Default::default(),
                 step,

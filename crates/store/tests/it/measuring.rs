@@ -61,7 +61,7 @@ async fn fill(store: &dyn Store) -> HolderId {
         });
         let (reports, since) = (reports.collect(), ThisMachine.up());
         store.report_activity(Traffic::default(), reports, at(1)).await.unwrap();
-        reporting = reporting + ThisMachine.up().less(since);
+        reporting += ThisMachine.up().less(since);
     }
     let all = ThisMachine.up().less(before).as_micros();
     eprintln!("{DOMAINS} domains taken and reported in {} ms", all / 1_000);
@@ -73,7 +73,7 @@ fn report(tenure: comity_store::domains::Tenure, value: u64) -> DomainReport {
     let activity = DomainActivity {
         delay: Span::from_millis(value),
         learned: Span::from_millis(value % 1_000),
-        held_until: (value % 3 == 0).then(|| at(value)),
+        held_until: value.is_multiple_of(3).then(|| at(value)),
         limit: Some("min_delay".to_owned()),
         success_streak: 3,
         error_streak: 0,
@@ -156,6 +156,7 @@ async fn jobs(store: &dyn Store, holder: HolderId) {
         store.beat(holder, at(0)).await.unwrap();
         let settle = |(nth, task): (usize, &comity_store::tasks::TaskRow)| Settle {
             task: task.id,
+            url_key: None,
             job,
             tenure,
             attempts: Vec::new(),
@@ -217,7 +218,6 @@ async fn lists_in_sqlite() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "measures"]
 async fn lists_in_postgresql() {
-    let schema = crate::postgres::schema().await;
-    let schema: &dyn comity_conformance::Backend = &schema;
-    measure(&*schema.open().await.store).await;
+    let backend: Box<dyn comity_conformance::Backend> = Box::new(crate::postgres::schema().await);
+    measure(&*backend.store().await).await;
 }

@@ -139,5 +139,23 @@ impl<'a> Change<'a> {
     }
 }
 
+/// Where the pages of a job with these options are, for people; `None` if they are not saved.
+pub(super) fn of_pages(options: &Value) -> Option<String> {
+    let place = Place::of(options).filter(|place| place.saves_pages())?;
+    let folder = place.folder.filter(|folder| !exit::is_temporary(folder))?;
+    let here = std::env::current_dir().ok();
+    let near = here.as_deref().and_then(|here| folder.strip_prefix(here).ok());
+    let shown = match near {
+        Some(near) if near.as_os_str().is_empty() => ".".to_owned(),
+        Some(near) => near.display().to_string(),
+        None => folder.display().to_string(),
+    };
+    let shown = shown.trim_end_matches('/');
+    Some(match place.format {
+        "warc" => format!("Pages are in {shown}/, as WARC files"),
+        _ => format!("Pages are in {shown}/, one row per URL in {shown}/index.jsonl"),
+    })
+}
+
 /// How many files are renamed in the store at once.
 const BATCH: u32 = 10_000;

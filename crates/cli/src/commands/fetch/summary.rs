@@ -1,15 +1,17 @@
-//! How a run of `fetch` ends: what it prints, its exit code, and how to resume it.
+//! How a run of `fetch` ends: what it prints, and its exit code. How to resume it is in `resume`, where its pages are in
+//! `place`.
 
 use comity::core::task::JobState;
 use comity::core::time::{Span, Timestamp};
 use comity::jobs::{Filled, RunCounts, StopReason};
-use comity::redact::without_user;
+use comity::redact::{shell_word, without_user};
 use comity::status::HeldBack;
 use comity::store::Store;
 use comity::store::jobs::Job;
 use serde_json::{Value, json};
 
-use super::{Before, input, waits};
+use super::resume::{self, Repeat};
+use super::{Before, input, place, skips, waits};
 use crate::args::{Fetch, Global};
 use crate::commands::{failures, hints, jobs, report, stream};
 use crate::live::thousands;
@@ -45,16 +47,27 @@ impl Ended<'_> {
             output::error_message(error);
         }
         self.print_remarks();
+        let skips = self.skips().await?;
         if global.json {
             output::object(&self.object());
         } else if !global.quiet {
-            let line = self.line();
+            let line =
+                self.line() + &skips.as_ref().map(|skips| skips.in_brackets(&job.name)).unwrap_or_default();
             // With rows on stdout, everything else goes to stderr.
             match (stream::is_wanted(fetch), self.exit_code(false)) {
                 (false, _) => output::line(&line),
                 (true, exit::DONE) => output::remark(&line),
                 (true, _) => output::warning(&line),
             }
+            if self.counts.fetched() > 0 {
+                place::of_pages(&job.options).iter().for_each(|place| output::remark(place));
+            }
+        } else if let Some(skips) = skips.filter(|_| self.fetched_nothing()) {
+            output::warning(&format!(
+                "job {}: nothing was fetched{}",
+                job.name,
+                skips.in_brackets(&job.name)
+            ));
         }
         // Why sitemaps could not be read was printed when that happened.
         if let Some(message) = job.message.as_ref().filter(|_| job.state.is_terminal()) {
@@ -69,7 +82,11 @@ impl Ended<'_> {
         self.print_lost_rows();
         if !matches!(self.reason, StopReason::Job(_)) {
             let rows = stream::is_wanted(fetch);
-            output::remark(&how_to_resume(self.store, &job.name, self.input_to_repeat(), rows));
+            let hint = match job.worked_on {
+                true => Some(resume::still_running(self.store, &job.name).await?),
+                false => resume::how_to_resume(self.store, &job.name, self.input_to_repeat(), rows),
+            };
+            hint.iter().for_each(|hint| output::remark(hint));
         } else if !global.quiet && (self.failed() > 0 || self.had_nothing_new() && job.counts.failed > 0) {
             hints::retry(self.store, job).await?.iter().for_each(|hint| output::remark(hint));
         }
@@ -89,7 +106,7 @@ impl Ended<'_> {
         if is_lost && !(self.global.quiet && output::is_stdout_closed()) {
             output::warning(&format!(
                 "Rows were not printed; to print them again: comity fetch --job {0} --jsonl; for all rows: comity jobs export {0}",
-                self.job.name
+                shell_word(&self.job.name)
             ));
         }
     }
@@ -156,6 +173,7 @@ impl Ended<'_> {
         let Self { job, reason, elapsed, counts, .. } = self;
         let state = match reason {
             StopReason::Job(_) => job.state.as_str(),
+            _ if job.worked_on => "still running",
             _ => "stopped",
         };
         let invalid = match self.invalid() {
@@ -166,7 +184,12 @@ impl Ended<'_> {
         let (name, progress, elapsed) = (&job.name, report::progress(job), elapsed.prose());
         // The first run of a job is all there is to say about it.
         if self.before.state.is_none() {
-            return format!("job {name}: {state}, {progress}{invalid} in {elapsed}");
+            let repeated = match self.filled.as_ref().map_or(0, |filled| filled.known) {
+                0 => String::new(),
+                1 => ", 1 duplicate in the list".to_owned(),
+                count => format!(", {} duplicates in the list", thousands(count)),
+            };
+            return format!("job {name}: {state}, {progress}{repeated}{invalid} in {elapsed}");
         }
         let fetched = match self.fetch.refresh {
             true => {
@@ -195,6 +218,19 @@ impl Ended<'_> {
     /// The URLs that were skipped while this run worked on the job, also together with others.
     fn skipped(&self) -> u64 {
         self.job.counts.skipped.saturating_sub(self.before.skipped)
+    }
+
+    /// Why URLs were skipped, if a run that has finished skipped any.
+    async fn skips(&self) -> anyhow::Result<Option<skips::Skips>> {
+        if self.skipped() == 0 || !matches!(self.reason, StopReason::Job(JobState::Done)) {
+            return Ok(None);
+        }
+        skips::of_job(self.store, self.job).await
+    }
+
+    /// Whether this run fetched nothing, although it was not for a failure.
+    fn fetched_nothing(&self) -> bool {
+        self.counts.fetched() == 0 && self.failed() == 0
     }
 
     /// Whether URLs were passed, and all of them were in the job already.
@@ -303,35 +339,9 @@ impl Ended<'_> {
             _ if self.filled.as_ref().is_some_and(is_gone) => Repeat::OtherSitemap,
             (true, Some(_)) if is_file_read => Repeat::Nothing,
             (true, None) if has_sitemaps => Repeat::Nothing,
+            (true, None) if !self.fetch.urls.is_empty() => Repeat::Arguments,
             (true, _) => Repeat::List,
         }
-    }
-}
-
-/// What has to be passed again to resume a job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Repeat {
-    Nothing,
-    List,
-    /// Another sitemap: those it has can't be read, now or later.
-    OtherSitemap,
-}
-
-/// The command that resumes a job, with or without rows on stdout.
-pub(super) fn how_to_resume(store: &dyn Store, job: &str, repeat: Repeat, rows: bool) -> String {
-    let store = match store.location().as_str() {
-        "comity.db" => String::new(),
-        "memory" => return "The store was in memory, so there is nothing to resume".to_owned(),
-        place => format!(" --store sqlite:{place}"),
-    };
-    let rows = if rows { " --jsonl" } else { "" };
-    let command = format!("To resume: comity fetch{store} --job {job}{rows}");
-    match repeat {
-        Repeat::OtherSitemap => format!(
-            "To read another sitemap: comity fetch{store} --job {job}{rows} --sitemap URL; to give up: comity jobs cancel{store} {job}"
-        ),
-        Repeat::List => format!("The list was not read to the end; pass it again\n{command} --input FILE"),
-        Repeat::Nothing => command,
     }
 }
 

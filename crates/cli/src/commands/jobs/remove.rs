@@ -3,6 +3,7 @@
 use comity::clock::Clock;
 use comity::core::task::JobState;
 use comity::core::time::{Span, Timestamp};
+use comity::redact::shell_word;
 use comity::store::Store;
 use comity::store::items::SCRAPE_JOB;
 use comity::store::jobs::{Job, Removed};
@@ -54,7 +55,8 @@ async fn named(store: &dyn Store, names: &[String]) -> anyhow::Result<Vec<Job>> 
         }
         if job.worked_on {
             return Err(exit::usage(format!(
-                "job {name} is running; stop it first, or cancel it with comity jobs cancel {name}"
+                "job {name} is running; stop it first, or cancel it with comity jobs cancel {}",
+                shell_word(name)
             )));
         }
         if jobs.iter().all(|known| known.id != job.id) {
@@ -138,7 +140,7 @@ fn print(global: &Global, which: &JobsRemove, jobs: &[Job]) {
 }
 
 /// Whether a name matches a pattern, in which `*` matches anything and `?` one character.
-fn is_match(pattern: &str, name: &str) -> bool {
+pub(in crate::commands) fn is_match(pattern: &str, name: &str) -> bool {
     let (pattern, name): (Vec<char>, Vec<char>) = (pattern.chars().collect(), name.chars().collect());
     let (mut at, mut of) = (0, 0);
     // The last `*`, and the first character that it does not match yet.

@@ -184,7 +184,13 @@ fn orders(run: &Run, now: Timestamp) -> anyhow::Result<RunOptions> {
     let end = match &run.window_end {
         None => now,
         Some(text) => Timestamp::parse(text)
-            .map_err(|error| exit::usage(format!("--window-end = {text:?}: expected {}", error.expected)))?,
+            .or_else(|error| Timestamp::parse(&format!("{text}T00:00:00Z")).map_err(|_| error))
+            .map_err(|error| {
+                let expected = error.expected;
+                exit::usage(format!(
+                    "--window-end = {text:?}: expected {expected}, or a date such as 2026-01-05"
+                ))
+            })?,
     };
     let window = RunWindow::ending(end, now).map_err(|WindowInFuture { window_end, now }| {
         let expected = format!("a time that is not in the future (it is now {now})");

@@ -71,7 +71,7 @@ pub(super) async fn print(
             output::line(&scraped(session, report));
         }
         if let Some(Tally { ran, failed }) = hooks {
-            output::line(&format!("hooks: {ran} run, {failed} failed"));
+            output::line(&format!("--exec commands: {ran} run, {failed} failed"));
         }
         output::line(&format!("done in {}", session.elapsed().prose()));
     }

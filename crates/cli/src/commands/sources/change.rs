@@ -9,8 +9,10 @@ use comity::store::Store;
 use comity::store::sources::{Changed, Source, SourceChange};
 use serde_json::{Map, Value, json};
 
+use super::view::Condition;
 use super::{find, parse, unknown, view};
-use crate::args::{Global, SourcesSet};
+use crate::args::{Global, SourcesRemove, SourcesSet};
+use crate::commands::jobs::is_match;
 use crate::{exit, output, setup};
 
 pub(super) async fn set(global: &Global, config: &Config, set: &SourcesSet) -> anyhow::Result<u8> {
@@ -123,26 +125,52 @@ pub(super) fn with_cadence(source: &Source, cadence: Option<Cadence>) -> Result<
     Ok(config)
 }
 
-pub(super) async fn remove(global: &Global, store: &dyn Store, mut ids: Vec<i64>) -> anyhow::Result<u8> {
+pub(super) async fn remove(global: &Global, store: &dyn Store, which: &SourcesRemove) -> anyhow::Result<u8> {
+    let sources = to_remove(store, which).await?;
+    let (mut removed, dry_run) = (Vec::new(), which.dry_run);
+    for source in &sources {
+        let items = store.count_items(source.id).await?.items;
+        if !dry_run {
+            // If it was removed in the meantime, that is fine.
+            store.remove_source(source.id).await?;
+        }
+        if !global.json {
+            let what = if items == 1 { "item" } else { "items" };
+            let verb = if dry_run { "Would remove" } else { "Removed" };
+            output::line(&format!("{verb} source {} {} with {items} {what}", source.id, source.name));
+        }
+        removed.push(json!({ "id": source.id.0, "name": source.name, "items": items }));
+    }
+    if global.json {
+        output::object(&json!({ "removed": removed, "dry_run": dry_run }));
+    } else if sources.is_empty() {
+        output::line("No source matches; nothing was removed");
+    } else if dry_run {
+        output::line("Dry run: nothing was changed");
+    }
+    Ok(exit::DONE)
+}
+
+/// The sources to remove. An unknown number is an error, before anything is removed.
+async fn to_remove(store: &dyn Store, which: &SourcesRemove) -> anyhow::Result<Vec<Source>> {
+    if which.ids.is_empty() {
+        let now = Clock::of(store).await?.now();
+        let mut sources = store.list_sources().await?;
+        sources.retain(|source| {
+            let is_match = |pattern: &String| {
+                is_match(pattern, &source.name) || is_match(pattern, &without_user(&source.url))
+            };
+            (!which.failing || Condition::of(source, now).is_trouble())
+                && which.matching.as_ref().is_none_or(is_match)
+        });
+        return Ok(sources);
+    }
+    let mut ids = which.ids.clone();
     ids.sort_unstable();
     ids.dedup();
     let mut sources = Vec::new();
     for id in ids {
         sources.push(find(store, id).await?);
     }
-    let mut removed = Vec::new();
-    for source in sources {
-        let items = store.count_items(source.id).await?.items;
-        // If it was removed in the meantime, that is fine.
-        store.remove_source(source.id).await?;
-        if !global.json {
-            let what = if items == 1 { "item" } else { "items" };
-            output::line(&format!("Removed source {} {} with {items} {what}", source.id, source.name));
-        }
-        removed.push(json!({ "id": source.id.0, "name": source.name, "items": items }));
-    }
-    if global.json {
-        output::object(&json!({ "removed": removed }));
-    }
-    Ok(exit::DONE)
+    Ok(sources)
 }

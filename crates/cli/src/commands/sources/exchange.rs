@@ -1,6 +1,6 @@
 //! `comity sources import` and `comity sources export`.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::Path;
@@ -52,14 +52,15 @@ pub(super) async fn import(global: &Global, config: &Config, import: &SourcesImp
                 continue;
             }
         };
+        let kind = new.kind;
         if known.contains(&new.url) {
             tally.already += 1;
         } else if import.dry_run {
-            tally.added += 1;
+            tally.add(kind);
             tally.print_planned(global, &new);
         } else {
             match store.add_source(new, clock.now()).await? {
-                (_, true) => tally.added += 1,
+                (_, true) => tally.add(kind),
                 (_, false) => tally.already += 1,
             }
         }
@@ -129,11 +130,28 @@ fn print_problems(problems: &[Problem]) {
 #[derive(Default)]
 struct Tally {
     added: u64,
+    /// How many of them are of each kind.
+    kinds: BTreeMap<&'static str, u64>,
     already: u64,
     repeated: u64,
 }
 
 impl Tally {
+    fn add(&mut self, kind: Kind) {
+        self.added += 1;
+        *self.kinds.entry(plural(kind)).or_default() += 1;
+    }
+
+    /// ` as feeds`, or ` (feeds: 2, pages: 1)` if there are several kinds.
+    fn as_kinds(&self) -> String {
+        let kinds: Vec<String> = self.kinds.iter().map(|(kind, count)| format!("{kind}: {count}")).collect();
+        match (kinds.as_slice(), self.kinds.keys().next()) {
+            ([_], Some(kind)) => format!(" as {kind}"),
+            ([], _) => String::new(),
+            (kinds, _) => format!(" ({})", kinds.join(", ")),
+        }
+    }
+
     fn print_planned(&self, global: &Global, new: &NewSource) {
         if !global.json {
             output::line(&format!("Would add {} ({}, {})", new.name, new.kind, without_user(&new.url)));
@@ -141,7 +159,7 @@ impl Tally {
     }
 
     fn finish(&self, global: &Global, dry_run: bool, problems: &[Problem]) {
-        let Self { added, already, repeated } = self;
+        let Self { added, already, repeated, .. } = self;
         if global.json {
             let problems: Vec<Value> = problems
                 .iter()
@@ -156,7 +174,8 @@ impl Tally {
             }));
             return;
         }
-        let mut parts = vec![format!("{added} {}", if dry_run { "would be added" } else { "added" })];
+        let verb = if dry_run { "would be added" } else { "added" };
+        let mut parts = vec![format!("{added} {verb}{}", self.as_kinds())];
         let problems = problems.len() as u64;
         let what = if problems == 1 { "problem" } else { "problems" };
         let also = [(*already, "already added"), (*repeated, "listed twice"), (problems, what)];
@@ -167,6 +186,15 @@ impl Tally {
         if dry_run {
             output::line("Dry run: nothing was changed");
         }
+    }
+}
+
+fn plural(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Feed => "feeds",
+        Kind::Page => "pages",
+        Kind::Sitemap => "sitemaps",
+        Kind::Urls => "URL lists",
     }
 }
 

@@ -28,7 +28,7 @@ pub(crate) async fn run(global: &Global, config: &Config, command: Sources) -> a
         Sources::Set(set) => change::set(global, config, &set).await,
         Sources::Cadence(command) => cadence::run(global, config, command).await,
         Sources::Show { id } => show::show(global, config, &*store()?, id).await,
-        Sources::Remove { ids } => change::remove(global, &*store()?, ids).await,
+        Sources::Remove(which) => change::remove(global, &*store()?, &which).await,
         Sources::Export { out } => exchange::export(global, &*store()?, out.as_deref()).await,
         Sources::List { like, kind, failing } => {
             show::list(global, config, &*store()?, &like, kind, failing).await
@@ -47,7 +47,7 @@ pub(super) async fn find_by_flag(store: &dyn Store, flag: &str, id: i64) -> anyh
 }
 
 fn unknown(flag: &str, id: i64) -> anyhow::Error {
-    exit::usage(format!("{flag} = {id}: no such source; comity sources list shows them"))
+    exit::usage(format!("{flag} = {id}: no such source; comity sources list shows all sources"))
 }
 
 /// The source that is fetched from `url`, or was when it was added.

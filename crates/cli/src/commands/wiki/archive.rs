@@ -123,7 +123,8 @@ fn host_of(address: &str) -> String {
 /// The progress of the archive.
 fn work(stage: &Stage, elapsed: Span) -> Work {
     let Stage { doing, pages, requests, .. } = stage;
-    let note = format!("{doing}, {pages} pages, {requests} requests");
+    let doing = if doing.is_empty() { String::new() } else { format!("{doing}, ") };
+    let note = format!("{doing}{pages} pages, {requests} requests");
     let work = Work { unit: "revisions".to_owned(), note, ..Work::default() };
     if stage.files_expected > 0 {
         let (done, all) = (stage.files, Some(stage.files_expected));

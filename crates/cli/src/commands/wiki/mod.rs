@@ -6,6 +6,7 @@ mod status;
 
 use comity::config::Overrides;
 use comity::core::rule::Profile;
+use comity::redact::shell_word;
 use comity::store::Store;
 use comity::store::wiki::Wiki;
 use comity::wiki::api::address;
@@ -30,8 +31,9 @@ async fn find(store: &dyn Store, api: &str) -> anyhow::Result<Wiki> {
     let found = store.find_wiki(api.clone()).await?;
     found.ok_or_else(|| {
         exit::usage(format!(
-            "api = {api:?}: this wiki is not archived in {}; archive it with comity wiki archive",
-            store.location()
+            "api = {api:?}: not archived in {} yet; start with: comity wiki archive {}",
+            store.location(),
+            shell_word(&api)
         ))
     })
 }

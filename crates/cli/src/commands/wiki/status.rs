@@ -26,7 +26,7 @@ pub(super) async fn run(global: &Global, config: &Config, api: &str) -> anyhow::
             format!("complete, but {} of {} file versions are missing", files.files - files.kept, files.files)
         }
         (None, false) => "complete".to_owned(),
-        (None, true) => "not begun".to_owned(),
+        (None, true) => "not started".to_owned(),
     };
     if global.json {
         let each: Vec<Value> = namespaces

@@ -37,6 +37,7 @@ fn status() -> Status {
             held("slow.example", "rule", "1 request in flight", None, None),
         ],
         more: 3,
+        ..Status::default()
     }
 }
 
@@ -51,7 +52,7 @@ fn a_wide_terminal_shows_everything() {
         "\
 news  ━━━━━━━╸──────────────────────  1,250 of 5,000 pages  12.3/s  about 6m 20s left
   12 skipped · 9 rate limited (429) · 1 retry · 4 in flight
-  strict.example    the server asked to wait      99s  1,841 waiting
+  strict.example    the server asked to wait   1m 39s  1,841 waiting
   hidden.example    learned delay 1.5s           0.9s  12 waiting
   slow.example      1 request in flight                2 waiting
   … 3 more sites"
@@ -89,7 +90,7 @@ fn no_line_exceeds_the_width_of_the_terminal() {
         "\
 1,250 of 5,000
   12 skipped · 9 rate limite…
-  strict.example        99s
+  strict.example     1m 39s
   hidden.example       0.9s
   slow.example
   … 3 more sites"
@@ -122,7 +123,7 @@ fn without_a_terminal_the_status_is_one_line() {
     assert_eq!(
         line(&status(), Timestamp::from_micros(0)),
         "1250/5000 pages, 12.3/s, about 6m 20s left, 12 skipped, 9 rate limited (429), 1 retry; \
-         strict.example: the server asked to wait, 98.4s left (1841 waiting)"
+         strict.example: the server asked to wait, 1m 39s left (1841 waiting)"
     );
 }
 
@@ -130,7 +131,26 @@ fn without_a_terminal_the_status_is_one_line() {
 fn numbers_and_countdowns_are_easy_to_read() {
     assert_eq!([0, 999, 1_000, 1_234_567].map(thousands), ["0", "999", "1,000", "1,234,567"]);
     let countdowns = [0, 40, 100, 9_900, 9_901, 42_000, 100_000].map(|ms| countdown(Span::from_millis(ms)));
-    assert_eq!(countdowns, ["0.0s", "0.1s", "0.1s", "9.9s", "10s", "42s", "100s"]);
+    assert_eq!(countdowns, ["0.0s", "0.1s", "0.1s", "9.9s", "10s", "42s", "1m 40s"]);
+    let times =
+        [59, 60, 171, 3_599, 3_600, 7_199, 172_799, 172_800].map(|secs| duration(Span::from_secs(secs)));
+    assert_eq!(times, ["59s", "1m", "2m 51s", "59m 59s", "1h", "2h", "48h", "2d"]);
+}
+
+/// It used to be "about 60s left".
+#[test]
+fn a_site_paused_until_resumed_is_shown_with_the_way_out() {
+    let mut status = status();
+    let held = &mut status.held_back[0];
+    (held.origin, held.why, held.until_us) =
+        ("operator".to_owned(), "paused by an operator".to_owned(), None);
+    let way_out =
+        "strict.example: paused until resumed: comity domains set strict.example --resume (1841 waiting)";
+    assert!(line(&status, Timestamp::from_micros(0)).ends_with(way_out));
+    assert!(
+        draw(&status, Timestamp::from_micros(0), WIDE)[2]
+            .contains("paused until resumed: comity domains set")
+    );
 }
 
 #[test]

@@ -82,9 +82,41 @@ async fn an_unresponsive_site_takes_at_most_as_long_as_its_attempts() {
     assert_eq!(left(&gate, &forecast, &backlog), Some(TimeLeft::AtMost(Span::from_secs(3 * 30 + 10 + 20))));
 }
 
+/// It used to be an hour for twenty pages, as if none of them would ever be answered.
+#[tokio::test]
+async fn the_pages_after_one_that_hangs_are_expected_to_be_answered() {
+    let mut config = Config::default();
+    config.robots = RobotsPolicy::Ignore;
+    let (gate, forecast, hands) = gate(&config);
+    let _permit = gate.acquire(&domain("a.example"), Intent::Fetch).await.unwrap();
+    hands.advance(Span::from_secs(10));
+    let expected = TimeLeft::About(Span::from_secs(4 * 30 - 10 + 35 + 19));
+    assert_eq!(left(&gate, &forecast, &[one("a.example", 20, None)]), Some(expected));
+}
+
+/// B80: a permit that was never recorded is waited for until its lease ends, and says nothing about the site.
+#[tokio::test]
+async fn a_lent_permit_delays_by_its_lease_alone() {
+    let (gate, forecast, hands) = gate(&Config::default());
+    let permit = gate.acquire(&domain("a.example"), Intent::Fetch).await.unwrap();
+    permit.lend(Span::from_secs(60));
+    hands.advance(Span::from_secs(10));
+    let expected = TimeLeft::About(Span::from_secs(50 + 2));
+    assert_eq!(left(&gate, &forecast, &[one("a.example", 3, None)]), Some(expected));
+}
+
+#[tokio::test]
+async fn a_site_paused_until_resumed_has_no_time_left() {
+    let (gate, forecast, _) = gate(&Config::default());
+    let host = domain("a.example");
+    gate.acquire(&host, Intent::Fetch).await.unwrap().record(&Answer::from(Outcome::Success));
+    gate.with_pace(&host, |pace, _, _| pace.pause(None)).await.unwrap();
+    assert_eq!(left(&gate, &forecast, &[one("a.example", 3, None)]), Some(TimeLeft::Unknown));
+}
+
 /// Its backoff is far longer than its spacing, and than what its first answers took.
 #[tokio::test]
-async fn a_site_that_only_fails_takes_at_most_as_long_as_its_backoff() {
+async fn each_page_of_a_site_that_only_fails_costs_another_backoff() {
     let mut config = Config::default();
     config.robots = RobotsPolicy::Ignore;
     let (gate, forecast, hands) = gate(&config);
@@ -93,14 +125,15 @@ async fn a_site_that_only_fails_takes_at_most_as_long_as_its_backoff() {
         hands.advance(Span::from_secs(60));
         let permit = gate.acquire(&host, Intent::Fetch).await.unwrap();
         permit.record(&Answer::from(Outcome::ServerError));
-        let is_bound = matches!(left(&gate, &forecast, &backlog), Some(TimeLeft::AtMost(_)));
-        assert_eq!(is_bound, nth == 3, "{nth}");
+        let is_long = left(&gate, &forecast, &backlog)
+            .is_some_and(|left| matches!(left, TimeLeft::About(left) if left > Span::from_secs(60)));
+        assert_eq!(is_long, nth == 3, "{nth}");
     }
-    // 20 attempts a second apart, and backoffs of 20, 40 and 18 times 60 s.
-    assert_eq!(
-        left(&gate, &forecast, &backlog),
-        Some(TimeLeft::AtMost(Span::from_secs(20 + 20 + 40 + 18 * 60)))
-    );
+    // The backoff of now, and four more.
+    let expected = TimeLeft::About(Span::from_secs(20 + 40 + 3 * 60));
+    assert_eq!(left(&gate, &forecast, &backlog), Some(expected));
+    let last = [one("a.example", 1, None)];
+    assert_eq!(left(&gate, &forecast, &last), Some(TimeLeft::About(Span::from_secs(20))));
     hands.advance(Span::from_secs(60));
     gate.acquire(&host, Intent::Fetch).await.unwrap().record(&Answer::from(Outcome::Success));
     assert_eq!(left(&gate, &forecast, &backlog), Some(TimeLeft::About(Span::from_secs(5))));
@@ -140,6 +173,7 @@ fn unknown_counts_as_longest() {
     let (short, long) = (TimeLeft::About(Span::from_secs(1)), TimeLeft::AtMost(Span::from_secs(100)));
     assert_eq!(short.or_longer(long), TimeLeft::AtMost(Span::from_secs(100)));
     assert_eq!(TimeLeft::Unknown.or_longer(short), TimeLeft::Unknown);
+    assert_eq!(TimeLeft::About(Span::from_secs(200)).or_longer(long), TimeLeft::About(Span::from_secs(200)));
 }
 
 #[test]

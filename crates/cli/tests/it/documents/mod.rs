@@ -49,9 +49,11 @@ macro_rules! pages {
 
 pages! {
     config: "docs/config.md",
+    dashboard: "docs/dashboard.md",
     decisions: "docs/decisions.md",
     guide: "docs/guide.md",
     jobs: "docs/jobs.md",
+    queues: "docs/queues.md",
     readme: "README.md",
     recipes: "docs/recipes.md",
     requests: "docs/requests.md",

@@ -29,8 +29,10 @@ pub(crate) struct Block {
 impl Page {
     /// The pages for users of the command.
     pub(crate) fn all() -> Vec<Self> {
-        let mut names =
-            vec!["README.md".to_owned(), "clients/python/README.md".into(), "contrib/README.md".into()];
+        let mut names = vec!["README.md".to_owned(), "contrib/README.md".into()];
+        names.extend(
+            ["go", "node", "php", "python", "ruby"].map(|client| format!("clients/{client}/README.md")),
+        );
         let folder = std::fs::read_dir(root().join("docs")).unwrap().map(|entry| entry.unwrap().file_name());
         let pages = folder.map(|name| format!("docs/{}", name.to_string_lossy()));
         names.extend(pages.filter(|name| name.ends_with(".md")));

@@ -243,14 +243,18 @@ const COUNTS: [(&str, &str); 7] = [
 const NOT_COUNTS: [&str; 5] = ["job", "state", "tasks", "elapsed_ms", "message"];
 
 /// Pages at the root of the repository, and of the benchmarks.
-const TOP: [&str; 7] = [
+const TOP: [&str; 11] = [
     "ARCHITECTURE.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
     "GLOSSARY.md",
     "README.md",
     "bench/RESULTS.md",
+    "clients/go/README.md",
+    "clients/node/README.md",
+    "clients/php/README.md",
     "clients/python/README.md",
+    "clients/ruby/README.md",
 ];
 /// Folders, and how the names of the files end that people read there.
 const FOLDERS: [(&str, &str); 3] = [("clients/python/src", ".py"), ("contrib", ""), ("docs", ".md")];

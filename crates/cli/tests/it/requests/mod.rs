@@ -610,4 +610,10 @@ fn a_configuration_with_a_secret_gets_a_warning_if_others_can_read_it() {
     ] {
         assert!(!warns(&section(harmless), 0o644), "{harmless}");
     }
+    // Not with every command.
+    assert!(warns(&literal, 0o644));
+    for args in [&["config", "check", "--quiet"][..], &["jobs", "list"], &["explain", "a.example"]] {
+        let said = world.run(args).expect(0).stderr;
+        assert!(!said.contains("can be read by every user"), "{args:?}: {said}");
+    }
 }

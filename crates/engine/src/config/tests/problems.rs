@@ -86,6 +86,23 @@ comity.toml:8: domains."reuters.com".min_delay = "fast": expected a duration suc
     );
 }
 
+#[test]
+fn a_file_as_store_is_reported_with_the_url_it_was_meant_as() {
+    let message = wrong_file("store = \"foo.db\"\n");
+    assert!(message.ends_with("; did you mean \"sqlite:foo.db\"?"), "{message}");
+}
+
+/// B71
+#[test]
+fn a_key_outside_of_its_table_is_reported_with_the_table() {
+    let message = wrong_file("min_delay = \"3s\"\n");
+    let expected =
+        r#"comity.toml:1: min_delay = "3s": expected min_delay under [default] or [domains."example.org"]"#;
+    assert_eq!(message, expected);
+    let message = wrong_file("concurrency = 4\n");
+    assert_eq!(message, "comity.toml:1: concurrency = 4: expected concurrency under [job]");
+}
+
 /// B71
 #[test]
 fn an_unknown_key_is_reported_with_the_nearest_one_in_its_table() {
@@ -101,6 +118,7 @@ fn an_unknown_key_is_reported_with_the_nearest_one_in_its_table() {
         ("[job]\nmax_retry = 1", "max_retries"),
         ("[scrape]\nmin_intervall = 1", "min_interval"),
         ("[http]\nbody_maximum = 1", "body_max"),
+        ("[http]\ntimeout = \"10s\"", "total_timeout"),
     ] {
         let message = wrong_file(file);
         assert!(
@@ -179,9 +197,9 @@ fn no_message_contains_a_secret() {
 fn invalid_toml_is_reported_with_line_and_column() {
     assert_eq!(wrong_file("[job]\nconcurrency = = 3\n"), "comity.toml:2:15: extra `=`, expected nothing");
     let message = wrong_file("[job]\nconcurrency = 1\nconcurrency = 2\n");
-    assert_eq!(message, "comity.toml:3:1: duplicate key; it is on line 2 already");
+    assert_eq!(message, "comity.toml:3:1: duplicate key concurrency; it is on line 2 already");
     let message = wrong_file("[default] # mine\nmin_delay = \"1s\"\n\n[default]\nburst = 1\n");
-    assert_eq!(message, "comity.toml:4:2: duplicate key; it is on line 1 already");
+    assert_eq!(message, "comity.toml:4:2: duplicate key [default]; it is on line 1 already");
     assert!(wrong_file("# é\né = 1").starts_with("comity.toml:2:1: "));
     // Other problems are reported too, except those that the unparsed file might have fixed.
     let env = [("COMITY_DEFAULT_BACKOFF_BASE", "90s"), ("COMITY_ROBOTS", "maybe")];

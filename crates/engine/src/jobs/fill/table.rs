@@ -36,6 +36,23 @@ pub(super) fn why_not(separator: char) -> String {
     )
 }
 
+/// How to take the URLs out of a table in which they are quoted or not first; `None` if no field of the row is a URL.
+pub(super) fn column_of_urls(row: &str) -> Option<String> {
+    let is_url = |field: &str| {
+        let field = field.trim().trim_matches('"');
+        field.starts_with("http") && Url::parse(field).is_ok_and(|url| Domain::of(&url).is_some())
+    };
+    let separator = SEPARATORS.into_iter().chain(['\t']).find(|separator| row.contains(*separator))?;
+    let nth = row.split(separator).position(is_url)? + 1;
+    let delimiter = match separator {
+        '\t' => String::new(),
+        ',' => " -d,".to_owned(),
+        other => format!(" -d'{other}'"),
+    };
+    let unquoted = if row.contains('"') { " | tr -d '\"'" } else { "" };
+    Some(format!("to take the URLs out of a table: cut{delimiter} -f{nth}{unquoted}"))
+}
+
 /// The text of a line, unless it is empty or a comment.
 pub(super) fn entry(line: &str) -> Option<&str> {
     let text = line.trim().trim_start_matches('\u{feff}');
@@ -109,6 +126,20 @@ mod tests {
         assert_eq!(of(&["http://a/1;Eins", "http://a/2;"]), Some(';'));
         assert_eq!(of(&["http://a/1,One", "http://a/2,Two words", "http://a/"]), Some(','), "cut off");
         assert_eq!(of(&["http://a/1,One", "http://a/2,Two words", "http://a/", ""]), None);
+    }
+
+    #[test]
+    fn a_row_whose_url_is_quoted_or_not_first_says_how_to_get_it() {
+        for (row, expected) in [
+            ("One,http://a/1", Some("cut -d, -f2")),
+            ("\"http://a/1\",\"One\"", Some("cut -d, -f1 | tr -d '\"'")),
+            ("1;One;http://a/1", Some("cut -d';' -f3")),
+            ("One, two", None),
+            ("example.org", None),
+        ] {
+            let hint = column_of_urls(row);
+            assert_eq!(hint.as_deref().and_then(|hint| hint.split(": ").nth(1)), expected, "{row}");
+        }
     }
 
     #[test]

@@ -422,6 +422,7 @@ impl<'a> Play<'a> {
             changes: self.changes,
             takeovers: self.takeovers,
             wakes: self.clocks.wakes,
+            forgotten: Vec::new(),
             ended: self.now,
             domains: self.domain_of.iter().map(|domain| self.domains[*domain].name.clone()).collect(),
             rules: self.rules,
@@ -429,7 +430,7 @@ impl<'a> Play<'a> {
     }
 }
 
-fn rules(spec: &WorldSpec) -> RuleTable {
+pub(crate) fn rules(spec: &WorldSpec) -> RuleTable {
     let profile = Profile::named(spec.profile).unwrap_or_else(|error| panic!("{error}"));
     let row = |(nth, host): (usize, &HostSpec)| {
         let pattern = Pattern::parse(&WorldSpec::host(nth)).unwrap_or_else(|error| panic!("{error}"));

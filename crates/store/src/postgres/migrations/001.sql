@@ -14,6 +14,15 @@ CREATE TABLE identity (
 CREATE TABLE news (n bigint NOT NULL) WITH (fillfactor = 10, autovacuum_vacuum_threshold = 200, autovacuum_vacuum_scale_factor = 0);
 INSERT INTO news VALUES (0);
 
+-- Which history the rows are from: a promoted server starts a new one, and may lack the last commits. Null until one did.
+CREATE TABLE server (history bigint NOT NULL, changed_us bigint);
+INSERT INTO server VALUES (('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::bigint, NULL);
+
+-- One row per connection that writes: its last commit. Who misses the answer to a commit finds it here. Transaction ids would not
+-- do: a crash forgets some, which are then used again.
+CREATE TABLE stamp (id bigint PRIMARY KEY, n bigint NOT NULL, at_us bigint NOT NULL)
+    WITH (fillfactor = 30, autovacuum_vacuum_threshold = 200, autovacuum_vacuum_scale_factor = 0);
+
 -- One row per process, which its heartbeat changes. Ids are random: a failover that loses writes must not repeat them.
 CREATE TABLE holder (
     id bigint PRIMARY KEY,
@@ -53,6 +62,8 @@ CREATE TABLE domain (
     takes bigint NOT NULL DEFAULT 0,
     wanted_by bigint,
     released_us bigint,
+    -- The history in which it was taken or released last.
+    history bigint NOT NULL DEFAULT 0,
     -- new, held, handed over, stopped
     left_as text NOT NULL DEFAULT 'new',
     pace bytea

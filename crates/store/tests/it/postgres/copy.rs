@@ -235,7 +235,8 @@ async fn work(one: &Process) {
         |secs| Attempt { started_at: at(secs), took: ms(20), outcome: Outcome::Success, status: Some(200) };
     for (task, step) in lane.tasks.iter().zip([done(), failed(), retry(at(40))]) {
         let (task, attempts) = (task.id, vec![attempt(5), attempt(6)]);
-        let settle = Settle { task, job, tenure, attempts, robots: None, facts: Arc::default(), step };
+        let settle =
+            Settle { task, job, tenure, attempts, url_key: None, robots: None, facts: Arc::default(), step };
         one.store.settle(one.holder, [settle].into(), at(6)).await.unwrap();
     }
     let lent = LentPermit { id: 5, intent: Intent::Fetch, granted_at: at(6), until: at(9_999) };
@@ -443,6 +444,9 @@ async fn a_store_is_copied_into_an_empty_one_only_and_completely_or_not_at_all()
     stopped.stop();
     let error = copy(from.0.clone(), to.0.clone(), stopped).await.unwrap_err();
     assert!(error.to_string().contains("stopped; nothing was copied"), "{error}");
+    let absent = comity_store::open_existing(&to.0, Span::ZERO);
+    assert!(absent.unwrap().is_none(), "its tables appear with the last commit");
+    // An empty store that exists already is filled too.
     assert_eq!(to.open_store().await.list_jobs().await.unwrap(), []);
     let progress = Arc::new(Progress::default());
     let copied = copy(from.0.clone(), to.0.clone(), progress.clone()).await.unwrap();
@@ -450,6 +454,19 @@ async fn a_store_is_copied_into_an_empty_one_only_and_completely_or_not_at_all()
     let refused = from.refusal(&to).await;
     assert!(refused.starts_with("is not empty (table job)"), "{refused}");
     assert!(from.refusal(&from).await.contains("comity backup"));
+    let back = Place::sqlite(folder.path(), "back.db");
+    let stopped = Arc::new(Progress::default());
+    stopped.stop();
+    copy(to.0.clone(), back.0.clone(), stopped).await.unwrap_err();
+    let names = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    assert_eq!(names.filter(|name| name.to_string_lossy().contains("back.db")).count(), 0, "nothing is left");
+    to.copy_to(&back).await.unwrap();
+    let names = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    assert_eq!(
+        names.filter(|name| name.to_string_lossy().contains("back.db")).count(),
+        1,
+        "no log, no lock files"
+    );
     let unknown = copy("memory:".to_owned(), to.0.clone(), Arc::default()).await.unwrap_err();
     assert!(unknown.to_string().contains("expected sqlite:PATH or postgres://"), "{unknown}");
 }

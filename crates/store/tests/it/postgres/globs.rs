@@ -45,6 +45,7 @@ async fn job_that_failed(store: &dyn Store, url: &str) -> JobId {
         job,
         tenure: taken(claimed.take).tenure,
         attempts: Vec::new(),
+        url_key: None,
         robots: None,
         facts: Arc::default(),
         step: failed(),

@@ -2,7 +2,10 @@
 
 mod copy;
 mod globs;
+mod old_transactions;
 mod opening;
+mod quiet;
+mod replaced_server;
 mod server;
 mod stopped_holders;
 mod tasks;

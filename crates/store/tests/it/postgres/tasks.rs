@@ -28,6 +28,7 @@ async fn results_of_one_task_in_a_batch_are_written_in_order() {
         job,
         tenure: tenure_of(&lane),
         attempts: vec![attempt],
+        url_key: None,
         robots: None,
         facts: Arc::default(),
         step,
@@ -44,6 +45,40 @@ async fn results_of_one_task_in_a_batch_are_written_in_order() {
     assert_eq!(one.counts(job).await, counts);
     let tasks = one.store.page_tasks(job, TaskFilter::default(), None, 9).await.unwrap();
     assert_eq!((tasks[0].attempts, tasks[0].started_at), (2, Some(at(3))));
+}
+
+/// B74: after a failover that lost writes, the same ids are given out again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_result_for_another_url_is_not_accepted() {
+    let one = Process::start(&schema().await, "one", at(0)).await;
+    let job = one.job_of("job", &["https://a.example/1", "https://a.example/2"], at(0)).await;
+    let lane = one.claim_one(job, at(0)).await;
+    let settle = |nth: usize, url_key, attempts: &[Attempt], step| Settle {
+        task: lane.tasks[nth].id,
+        url_key,
+        job,
+        tenure: tenure_of(&lane),
+        attempts: attempts.to_vec(),
+        robots: None,
+        facts: Arc::default(),
+        step,
+    };
+    let success = Attempt {
+        started_at: at(1),
+        took: Span::from_millis(20),
+        outcome: Outcome::Success,
+        status: Some(200),
+    };
+    let keys = [lane.tasks[0].url_key, lane.tasks[1].url_key];
+    assert!(keys[0].is_some() && keys[0] != keys[1]);
+    let [plain, other] = [&[success][..], &[]];
+    for attempts in [plain, other] {
+        let swapped = vec![settle(0, keys[1], attempts, done()), settle(1, keys[0], attempts, done())];
+        assert_eq!(one.store.settle(one.holder, swapped.into(), at(2)).await.unwrap(), [Settled::Fenced; 2]);
+    }
+    let right = vec![settle(0, keys[0], plain, done()), settle(1, keys[1], other, done())];
+    assert_eq!(one.store.settle(one.holder, right.into(), at(2)).await.unwrap(), [Settled::Yes; 2]);
+    assert_eq!(one.counts(job).await.done, 2);
 }
 
 /// PostgreSQL cannot store NUL, which becomes another character.

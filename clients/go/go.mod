@@ -1,0 +1,3 @@
+module comity
+
+go 1.19
