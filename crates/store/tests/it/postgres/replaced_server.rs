@@ -18,7 +18,8 @@ async fn a_process_that_finds_a_promoted_server_takes_no_site_for_a_lease() {
     let taken = before.taken("a.example", at(0)).await;
     before.release(taken.tenure, b"pace", ReleaseMode::HandOver, at(1)).await;
     let name = schema.url.split_once("schema=").unwrap().1.split('&').next().unwrap();
-    Server::shared().run_sql(&format!("UPDATE {name}.server SET history = history - 1"));
+    let older = "SET history = history - 1";
+    Server::shared().run_sql(&format!("UPDATE {name}.server {older}; UPDATE {name}.domain {older}"));
 
     let (first, second) =
         (Process::start(backend, "first", at(2)).await, Process::start(backend, "second", at(2)).await);
