@@ -137,7 +137,7 @@ pub(super) fn tokens(value: &Value) -> Result<Vec<Token>, Expected> {
     let tokens = texts(value).and_then(|texts| texts.into_iter().map(Token::parse_hashed).collect());
     tokens.ok_or_else(|| {
         format!(
-            "a list such as [\"use:sha256:…\"], each with a role (use or admin) and 64 hexadecimal digits (comity serve \
+            "a list such as [\"use:sha256:…\"], each with a role (view, use or admin) and 64 hexadecimal digits (comity serve \
              --make-token use makes one); plain tokens, of at least {PLAIN_MIN} visible characters, are allowed only in \
              tokens_file and COMITY_SERVE_TOKENS"
         )
