@@ -19,6 +19,8 @@ fn every_command_fails_on_a_full_disk() {
     let stage = Stage::new();
     let all = stage.commands();
     let mut tried: BTreeSet<String> = LONG.iter().map(|args| name(args)).collect();
+    // It needs a server, so it is tested with one: see `store_copy`.
+    tried.insert("store copy".to_owned());
     for args in &all {
         let mut printed = 0;
         for json in [false, true] {
@@ -134,7 +136,7 @@ fn an_unwritable_output_file_is_a_failure() {
 }
 
 /// A file for which every write fails because the disk is full.
-fn full() -> File {
+pub(crate) fn full() -> File {
     File::options().write(true).open("/dev/full").unwrap()
 }
 
@@ -313,4 +315,4 @@ const LONG: &[&[&str]] = &[
     &["demo"],
     &["--json", "run", "--watch"],
 ];
-const FULL: &str = "could not write to standard output: No space left on device";
+pub(crate) const FULL: &str = "could not write to standard output: No space left on device";

@@ -3,6 +3,7 @@
 use crate::comity::{World, list};
 use crate::log::{assert_spaced, counts, to_text, wait_until};
 use crate::postgres_server::Server;
+use crate::results::{FULL, full};
 use crate::site::{Answer, Site};
 
 fn args<'a>(input: &'a str, job: &'a str) -> Vec<&'a str> {
@@ -48,6 +49,12 @@ fn a_half_done_job_moves_to_postgresql_and_back_and_resumes_in_each_copy() {
     let back = world.run(&["store", "copy", &url, "sqlite:back.db"]).expect(0);
     back.shows("1 job");
     back.says("Pass the copy as --store");
+
+    let mut unread = world.command(&["store", "copy", "sqlite:back.db", &Server::shared().fresh_url()]);
+    let unread = unread.stdout(full()).output().unwrap();
+    let said = String::from_utf8_lossy(&unread.stderr).into_owned();
+    assert_eq!(unread.status.code(), Some(1), "{said}");
+    assert_eq!(said.matches(FULL).count(), 1, "{said}");
 
     let second = site.log().len();
     assert!(second < PAGES, "the job was done before it was copied back");

@@ -66,7 +66,10 @@ async fn hot_tables_have_room_and_are_vacuumed_often() {
     let sql = "SELECT string_agg(relname::text, ' ' ORDER BY relname) FROM pg_class
         WHERE relnamespace = '{schema}'::regnamespace AND relkind = 'r'
             AND array_to_string(reloptions, ' ') LIKE '%fillfactor%autovacuum%'";
-    assert_eq!(value(&schema.url, sql), "domain domain_activity domain_history holder job lane news stamp task");
+    assert_eq!(
+        value(&schema.url, sql),
+        "domain domain_activity domain_history holder job lane news stamp task"
+    );
     // Who holds what survives a crash.
     let sql = "SELECT count(*) FROM pg_class WHERE relnamespace = '{schema}'::regnamespace AND relpersistence <> 'p'";
     assert_eq!(value(&schema.url, sql), "0");
