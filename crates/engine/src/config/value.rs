@@ -144,6 +144,22 @@ pub(super) fn tokens(value: &Value) -> Result<Vec<Token>, Expected> {
     })
 }
 
+/// Port numbers.
+pub(super) fn ports(value: &Value) -> Result<Vec<u16>, Expected> {
+    let port =
+        |value: &Value| value.as_u64().and_then(|port| u16::try_from(port).ok()).filter(|port| *port > 0);
+    let ports = match value {
+        Value::Array(list) => list.iter().map(port).collect(),
+        Value::String(text) => {
+            text.split(',').map(|port| port.trim().parse().ok().filter(|port| *port > 0)).collect()
+        }
+        other => port(other).map(|port| vec![port]),
+    };
+    ports
+        .filter(|ports: &Vec<u16>| !ports.is_empty())
+        .ok_or_else(|| "port numbers such as [443, 8443]".to_owned())
+}
+
 /// Host names.
 pub(super) fn hosts(value: &Value) -> Result<Vec<String>, Expected> {
     let fits = |text: &&str| !text.is_empty() && !text.contains(['/', '@', ' ', '*']);

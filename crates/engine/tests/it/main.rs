@@ -16,6 +16,7 @@ mod limiter;
 mod lost_domains;
 mod permits;
 mod pipeline;
+mod proxy;
 mod retention;
 mod robots;
 mod scraping;
