@@ -118,8 +118,9 @@ impl Exchange {
         let mut line = Line::new(proxy, &host, gone);
         self.check_robots(&line).await?;
         loop {
-            let mut permit = line.permit().await?;
+            let granted = line.permit().await;
             (sink.waited, sink.reason) = (line.waited, line.reason.clone());
+            let mut permit = granted?;
             let relay = Relay {
                 target: self.target.clone(),
                 body: self.body.clone(),
