@@ -116,7 +116,7 @@ fn a_signal_reaches_the_command_and_its_end_is_the_exit_code() {
 fn the_proxy_is_closed_to_other_machines_without_tokens() {
     let world = world();
     world.run(&["proxy", "--listen", "0.0.0.0:0"]).expect(2).says("proxy.tokens");
-    world.run(&["proxy", "--https", "often"]).expect(2).says("proxy.https");
+    world.run(&["proxy", "--https", "often"]).expect(2).says("--https");
     world.run(&["proxy", "--https", "decrypt", "--listen", "127.0.0.1:0"]).expect(2).says("comity proxy ca");
 }
 
