@@ -107,7 +107,10 @@ impl Exchange {
             response.headers_mut().insert(WAITED, waited.as_millis_up().into());
             let (parts, whole) = response.into_parts();
             let response = Response::from_parts(parts, ());
-            respond.map(|respond| respond.send(Ready { response, body: ReadyBody::Whole(whole) }));
+            if let Some(respond) = respond {
+                // Nobody waits for it if the client has hung up.
+                let _ = respond.send(Ready { response, body: ReadyBody::Whole(whole) });
+            }
         }
     }
 
