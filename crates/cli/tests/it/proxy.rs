@@ -56,7 +56,7 @@ fn two_proxies_and_two_commands_keep_one_pace() {
         assert!(client.wait().unwrap().success());
     }
     nothing_early(&site, 8);
-    let counted: u64 = [&mut first, &mut second].map(|proxy| requests_of(proxy)).iter().sum();
+    let counted: u64 = [&mut first, &mut second].map(requests_of).iter().sum();
     assert_eq!(counted, 8, "as many as nginx saw");
 }
 

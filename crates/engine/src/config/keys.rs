@@ -297,7 +297,7 @@ pub const KEYS: [Key; 78] = [
         r#"What happens to https: "tunnel" paces connections only, "decrypt" paces every request and needs a CA that clients trust."#,
     ),
     key("proxy.ca", r#""comity-ca""#, "The folder with the CA for decrypting; comity proxy ca makes one."),
-    key("proxy.connect_ports", "[443]", "The ports that CONNECT may lead to."),
+    key("proxy.connect_ports", "[443]", "The ports that CONNECT may lead to; [] allows none."),
     key(
         "proxy.wait_max",
         r#""5m""#,

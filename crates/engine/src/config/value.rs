@@ -144,20 +144,15 @@ pub(super) fn tokens(value: &Value) -> Result<Vec<Token>, Expected> {
     })
 }
 
-/// Port numbers.
+/// Port numbers; an empty list allows none.
 pub(super) fn ports(value: &Value) -> Result<Vec<u16>, Expected> {
-    let port =
-        |value: &Value| value.as_u64().and_then(|port| u16::try_from(port).ok()).filter(|port| *port > 0);
+    let port = |text: &str| text.trim().parse().ok().filter(|port: &u16| *port > 0);
     let ports = match value {
-        Value::Array(list) => list.iter().map(port).collect(),
-        Value::String(text) => {
-            text.split(',').map(|port| port.trim().parse().ok().filter(|port| *port > 0)).collect()
-        }
-        other => port(other).map(|port| vec![port]),
+        Value::Array(list) => list.iter().map(|value| port(&value.to_string())).collect(),
+        Value::Number(number) => port(&number.to_string()).map(|port| vec![port]),
+        text => texts(text).and_then(|texts| texts.into_iter().map(port).collect()),
     };
-    ports
-        .filter(|ports: &Vec<u16>| !ports.is_empty())
-        .ok_or_else(|| "port numbers such as [443, 8443]".to_owned())
+    ports.ok_or_else(|| "port numbers such as [443, 8443]".to_owned())
 }
 
 /// Host names.
