@@ -4,6 +4,7 @@ mod domains;
 mod fetch;
 mod jobs;
 mod parse_errors;
+mod proxy;
 mod request;
 mod run;
 mod shell;
@@ -25,6 +26,7 @@ pub(crate) use domains::{Domains, DomainsSet};
 pub(crate) use fetch::{Fetch, Format};
 pub(crate) use jobs::{EndState, Jobs, JobsRemove, RowFormat, TaskState};
 pub(crate) use parse_errors::{UsageError, parse, to_json as parse_error_json, wants_json, wants_json_log};
+pub(crate) use proxy::{ExecCommand, Proxy, ProxyCommand, ProxyPacing};
 pub(crate) use run::{Exec, Run, Scrape, ScrapeOptions};
 pub(crate) use shell::{Completions, Man};
 pub(crate) use sources::{
@@ -45,6 +47,7 @@ pub(crate) use wiki::{Wiki, WikiArchive, WikiAssert, WikiExport};
   comity fetch --input urls.txt --job news      # after Ctrl-C, the same command resumes
   comity sources add https://example.org/ && comity run   # follow a site's feed
   comity wiki archive https://wiki.example/w/api.php   # a wiki with its full history
+  comity exec -- wget -r http://example.org/    # any program, paced
   comity explain https://example.org/           # why would a request wait?
   comity serve                                  # other programs ask over HTTP before they fetch
   comity profiles standard                      # the default rules
@@ -134,6 +137,10 @@ pub(crate) enum Command {
     Wiki(Wiki),
     /// Run the decision service: programs ask over HTTP before they fetch, and report the outcome
     Serve(Serve),
+    /// Run a proxy that paces the requests of any program
+    Proxy(Proxy),
+    /// Run a command whose requests are paced, behind a proxy of its own
+    Exec(ExecCommand),
     /// See it work: fetch from rate-limited sites on loopback (takes a minute)
     Demo(Demo),
     /// Start test sites on loopback: strict, slow, flaky, or with a hidden limit

@@ -7,6 +7,7 @@
 //! - [`layer::PoliteLayer`]: makes your existing client polite: a tower layer and a reqwest middleware.
 //! - [`jobs`]: lists of URLs that are fetched to the end, across restarts and together with other processes.
 //! - [`pipeline`]: sources to follow, and the pages they link to.
+//! - [`proxy`]: a forward proxy that paces whatever goes through it.
 //! - [`wiki`]: archives MediaWiki wikis politely, with their complete history.
 //!
 //! ```no_run
@@ -26,7 +27,7 @@
 //! dependencies. `reqwest` adds the reqwest middleware.
 //!
 //! Modules in reading order: [`clock`], [`event`], [`redact`]; [`gate`], [`limiter`], [`retention`], [`status`]; [`layer`]; [`descriptors`], [`request`],
-//! [`transport`], [`address`], [`robots`], [`client`]; [`results`], [`archive`], [`jobs`]; [`connectors`], [`exchange`], [`pipeline`]; [`wiki`]; [`config`].
+//! [`transport`], [`address`], [`robots`], [`client`]; [`results`], [`archive`], [`jobs`]; [`connectors`], [`exchange`], [`pipeline`]; [`proxy`]; [`wiki`]; [`config`].
 
 // Much of what the gate offers has no user in the crate without the client.
 #![cfg_attr(not(feature = "client"), allow(dead_code, unused_imports))]
@@ -79,6 +80,10 @@ pub mod connectors;
 pub mod exchange;
 #[cfg(feature = "client")]
 pub mod pipeline;
+
+// Any client.
+#[cfg(feature = "client")]
+pub mod proxy;
 
 // Wikis.
 #[cfg(feature = "client")]

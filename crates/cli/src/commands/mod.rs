@@ -17,6 +17,7 @@ pub(crate) mod items;
 mod jobs;
 mod parse;
 mod playground;
+mod proxy;
 mod prune;
 mod remote;
 mod report;
@@ -53,6 +54,8 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<u8> {
         Command::Demo(demo) => demo::run(&global, &demo).await?,
         Command::Playground(playground) => playground::run(&global, &playground).await?,
         Command::Serve(serve) => serve::run(&global, serve).await?,
+        Command::Proxy(args) => proxy::run(&global, args).await?,
+        Command::Exec(args) => proxy::exec(&global, args).await?,
         Command::Wiki(command) => wiki::run(&global, command).await?,
         Command::Config(command) => config::run(&global, &command)?,
         Command::Profiles { name } => config::profiles(&global, name.as_deref())?,

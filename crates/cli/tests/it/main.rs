@@ -51,6 +51,7 @@ mod live;
 mod max_wait;
 mod memory;
 mod out_folder;
+mod proxy;
 mod redirects;
 mod refresh;
 mod requests;

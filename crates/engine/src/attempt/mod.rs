@@ -14,12 +14,14 @@
 //! - `sink`: where bodies go
 //! - `hop`: redirects: how far their targets are trusted, and what is sent along
 //! - `resend`: whether a request may be sent again
+//! - `tunnel`: a connection whose bytes somebody else reads and writes
 //!
 //! Not here: waiting in line ([`crate::gate`]), retries and following redirects, which are up to the caller.
 
 mod hop;
 mod resend;
 mod sink;
+mod tunnel;
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -44,6 +46,7 @@ pub(crate) use hop::{
 };
 pub(crate) use resend::{NOT_RESENT, may_resend};
 pub(crate) use sink::{Collect, Sink, Wanted};
+pub(crate) use tunnel::{NoTunnel, open_tunnel};
 
 /// What to send, and how.
 pub(crate) struct Outgoing<'a> {
@@ -162,10 +165,16 @@ pub(crate) async fn attempt<B: BeforeSend, S: Sink>(
     let (status, headers) = (answered.status, std::mem::take(&mut answered.headers));
     let head = Head { status, headers, at };
     let applied = apply_head(permit, status, &head.headers, at);
-    requests.store_cookies(url, &head.headers, head.at).await;
-    // The body of a refusal is read only briefly, unless the exchange is being recorded.
+    if trust != Trust::Relayed {
+        requests.store_cookies(url, &head.headers, head.at).await;
+    }
+    if let Some(connection) = answered.upgrade.take() {
+        sink.switched(connection);
+    }
+    // The body of a refusal is read only briefly, unless the exchange is being recorded or somebody else reads it.
+    let is_brief = applied.recorded.is_some() && recording.is_none() && trust != Trust::Relayed;
     let reading_body = read_body(&mut answered, &head, permit, sink);
-    let read = match applied.recorded.is_some() && recording.is_none() {
+    let read = match is_brief {
         true => timeout(REFUSAL_BODY_TIMEOUT, reading_body).await.unwrap_or(BodyRead::Cut),
         false => reading_body.await,
     };
@@ -261,6 +270,10 @@ async fn read_body<S: Sink>(
             body.cut_at(bytes);
             (u64::MAX, bytes)
         }
+        Ok(Wanted::Relayed(silence)) => {
+            body.relay(silence);
+            (u64::MAX, u64::MAX)
+        }
         Ok(Wanted::Nothing) => {
             // Read only to keep the connection usable, and only briefly.
             let _ = timeout(DRAIN_TIMEOUT, drain(body)).await;
@@ -270,7 +283,9 @@ async fn read_body<S: Sink>(
     };
     let recall = permit.recall();
     let reading = async {
-        while let Some(chunk) = body.chunk().await {
+        loop {
+            sink.ready().await.map_err(BodyRead::SinkFailed)?;
+            let Some(chunk) = body.chunk().await else { break };
             let chunk = chunk.map_err(BodyRead::Failed)?;
             permit.received(chunk.len());
             if body.decoded_bytes() > max {
@@ -287,7 +302,10 @@ async fn read_body<S: Sink>(
     }
     match read {
         Ok(()) if body.decoded_bytes() >= cut => BodyRead::Cut,
-        Ok(()) => BodyRead::Whole,
+        Ok(()) => {
+            sink.complete();
+            BodyRead::Whole
+        }
         Err(read) => read,
     }
 }

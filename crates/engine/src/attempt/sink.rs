@@ -1,7 +1,10 @@
 //! Where response bodies go.
 
+use std::time::Duration;
+
 use bytes::{Bytes, BytesMut};
 use comity_core::outcome::Answer;
+use hyper::upgrade::OnUpgrade;
 
 use super::Head;
 
@@ -13,8 +16,19 @@ pub(crate) trait Sink: Send {
     /// Called when the headers have arrived. Returns how much of the body is wanted.
     fn begin(&mut self, head: &Head) -> impl Future<Output = Result<Wanted, Self::Error>> + Send;
 
+    /// Takes the connection of a relayed request whose server switched to another protocol.
+    fn switched(&mut self, _connection: OnUpgrade) {}
+
+    /// Waits until the sink can take another chunk.
+    fn ready(&mut self) -> impl Future<Output = Result<(), Self::Error>> + Send {
+        std::future::ready(Ok(()))
+    }
+
     /// Takes the next chunk of the body.
     fn chunk(&mut self, chunk: Bytes) -> Result<(), Self::Error>;
+
+    /// Called when as much of the body as was wanted has arrived.
+    fn complete(&mut self) {}
 
     /// Called when the body has been read. Returns the final verdict, for protocols that report errors in the body.
     fn judge(&mut self, _head: &Head, answer: Answer) -> Answer {
@@ -31,6 +45,8 @@ pub(crate) enum Wanted {
     Cut(u64),
     /// None of it.
     Nothing,
+    /// All of it, passed on as it was sent, however long it is and takes, but not after a silence of this length.
+    Relayed(Duration),
 }
 
 /// Collects a body in memory.

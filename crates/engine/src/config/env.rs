@@ -43,7 +43,7 @@ pub(super) fn entries(mut variables: Vec<(String, String)>, faults: &mut Faults)
 fn entry(origin: Origin, path: &str, value: String) -> Entry {
     let Some(rule) = path.strip_prefix("default.") else {
         // A variable may hold plain tokens; from here on there are only hashes.
-        let value = if path == "serve.tokens" { hashed(&value) } else { value };
+        let value = if path == "serve.tokens" || path == "proxy.tokens" { hashed(&value) } else { value };
         return Entry { origin, target: Target::Setting, path: path.to_owned(), value: value.into() };
     };
     let (key, inner) = rule.split_once('.').map_or((rule, None), |(key, inner)| (key, Some(inner)));

@@ -62,7 +62,7 @@ pub(super) fn reference() -> String {
 }
 
 /// Tables of plain settings; `default` and `domains` hold rules.
-pub(super) const TABLES: [&str; 6] = ["job", "scrape", "upkeep", "warc", "http", "serve"];
+pub(super) const TABLES: [&str; 7] = ["job", "scrape", "upkeep", "warc", "http", "serve", "proxy"];
 
 const HEAD: &str = "\
 # Every setting of Comity with its default. Uncomment a line to change it.
@@ -97,7 +97,7 @@ const fn key(path: &'static str, default: &'static str, meaning: &'static str) -
 }
 
 /// Every key, in the order of the reference. Domains have the same keys as `default`.
-pub const KEYS: [Key; 69] = [
+pub const KEYS: [Key; 78] = [
     key(
         "store",
         r#""sqlite:comity.db""#,
@@ -300,4 +300,29 @@ pub const KEYS: [Key; 69] = [
     key("serve.max_wait", r#""10m""#, "The longest that acquire waits, whatever the caller allows."),
     key("serve.idle_timeout", r#""60s""#, "How long a connection may be idle, or take to send a request."),
     key("serve.metrics_domains", "20", "How many of the slowest sites get their own metrics."),
+    key("proxy.listen", r#""127.0.0.1:7879""#, "The address that the proxy listens on."),
+    key(
+        "proxy.https",
+        r#""tunnel""#,
+        r#"What happens to https: "tunnel" paces connections only, "decrypt" paces every request and needs a CA that clients trust."#,
+    ),
+    key("proxy.ca", r#""comity-ca""#, "The folder with the CA for decrypting; comity proxy ca makes one."),
+    key("proxy.connect_ports", "[443]", "The ports that CONNECT may lead to; [] allows none."),
+    key(
+        "proxy.wait_max",
+        r#""5m""#,
+        "How long a request waits for its turn before it is answered with 503 and Retry-After.",
+    ),
+    key(
+        "proxy.tokens",
+        "[]",
+        r#"Who may use the proxy: "use:sha256:HEX"; comity serve --make-token makes one. Clients send the token as the password of the proxy's URL."#,
+    ),
+    key("proxy.connections_max", "10000", "Maximum connections of clients at once."),
+    key("proxy.head_max", r#""64KiB""#, "The largest request head (request line and headers)."),
+    key(
+        "proxy.idle_timeout",
+        r#""60s""#,
+        "How long a client's connection may be idle, or take to send the head of a request.",
+    ),
 ];

@@ -112,7 +112,7 @@ them and reports all problems at once; `comity config reference` prints a file w
 A duration is a number and a unit: `\"250ms\"`, `\"3s\"`, `\"10m\"`, `\"8h\"`, `\"7d\"`. In a variable, lists are separated by commas.
 ";
 
-const SECTIONS: [(&str, &str); 8] = [
+const SECTIONS: [(&str, &str); 9] = [
     ("", "Before the first `[table]` of the file."),
     (
         "default",
@@ -125,6 +125,7 @@ const SECTIONS: [(&str, &str); 8] = [
     ("warc", "For `--format warc`, see [warc.md](warc.md)."),
     ("http", "How requests are sent."),
     ("serve", "For `comity serve`, see [service.md](service.md)."),
+    ("proxy", "For `comity proxy`, see [proxy.md](proxy.md)."),
 ];
 
 const DOMAINS: &str = "

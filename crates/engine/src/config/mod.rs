@@ -38,8 +38,8 @@ pub use origins::{FieldOrigin, FieldSource, Place, RuleOrigins};
 pub use overrides::Overrides;
 pub use secret::{StoreUrl, exposure_warning, has_password, without_password};
 pub use settings::{
-    ArchiveFormat, HttpSettings, JobSettings, LogFormat, LogLevel, LogSettings, RobotsPolicy, ScrapeSettings,
-    ServeSettings, UpkeepSettings, WarcSettings,
+    ArchiveFormat, HttpSettings, HttpsMode, JobSettings, LogFormat, LogLevel, LogSettings, ProxyConfig,
+    RobotsPolicy, ScrapeSettings, ServeSettings, UpkeepSettings, WarcSettings,
 };
 pub use size::Size;
 pub use token::{Role, Token};
@@ -88,6 +88,8 @@ pub struct Config {
     pub http: HttpSettings,
     /// `[serve]`
     pub serve: ServeSettings,
+    /// `[proxy]`
+    pub proxy: ProxyConfig,
     /// `log_level` and `log_format`.
     pub log: LogSettings,
     /// `[default.request]` and `[domains."X".request]`
@@ -173,6 +175,7 @@ impl Default for Config {
             warc: WarcSettings::default(),
             http: HttpSettings::default(),
             serve: ServeSettings::default(),
+            proxy: ProxyConfig::default(),
             log: LogSettings::default(),
             request: Arc::default(),
             has_secrets: false,

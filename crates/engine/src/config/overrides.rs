@@ -26,8 +26,14 @@ pub struct Overrides {
     pub user_agent: Option<String>,
     /// `--contact`
     pub contact: Option<String>,
-    /// `--listen`
+    /// `serve --listen`
     pub listen: Option<String>,
+    /// `proxy --listen`
+    pub proxy_listen: Option<String>,
+    /// `proxy --https`
+    pub proxy_https: Option<String>,
+    /// `--wait-max`
+    pub proxy_wait_max: Option<String>,
     /// `--log-level`
     pub log_level: Option<String>,
     /// `--log-format`
@@ -47,6 +53,9 @@ impl Overrides {
             ("--user-agent", Target::Setting, "http.user_agent", self.user_agent),
             ("--contact", Target::Setting, "http.contact", self.contact),
             ("--listen", Target::Setting, "serve.listen", self.listen),
+            ("--listen", Target::Setting, "proxy.listen", self.proxy_listen),
+            ("--https", Target::Setting, "proxy.https", self.proxy_https),
+            ("--wait-max", Target::Setting, "proxy.wait_max", self.proxy_wait_max),
             ("--log-level", Target::Setting, "log_level", self.log_level),
             ("--log-format", Target::Setting, "log_format", self.log_format),
         ];

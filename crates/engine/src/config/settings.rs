@@ -147,6 +147,39 @@ pub struct ServeSettings {
     pub metrics_domains: u32,
 }
 
+/// `[proxy]`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProxyConfig {
+    /// The address the proxy listens on.
+    pub listen: SocketAddr,
+    /// What happens to https.
+    pub https: HttpsMode,
+    /// The folder with the certificate authority for decrypting.
+    pub ca: PathBuf,
+    /// The ports that CONNECT may lead to.
+    pub connect_ports: Vec<u16>,
+    /// How long a request waits in line.
+    pub wait_max: Span,
+    /// Who may use the proxy. If it is empty, everybody on loopback may.
+    pub tokens: Vec<Token>,
+    /// Maximum connections at once.
+    pub connections_max: u32,
+    /// The largest request head (request line and headers).
+    pub head_max: Size,
+    /// How long a connection may be idle, or take to send the head of a request.
+    pub idle_timeout: Span,
+}
+
+/// What a proxy does with https.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum HttpsMode {
+    /// It passes the encrypted bytes on: only connections are paced.
+    #[default]
+    Tunnel,
+    /// It decrypts it: every request is paced.
+    Decrypt,
+}
+
 /// `log_level` and `log_format`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LogSettings {
@@ -207,7 +240,7 @@ impl Config {
     /// Sets the key at `path`: any of [`super::KEYS`] except the profile and the keys of rules.
     pub(super) fn set(&mut self, path: &str, value: &Value) -> Result<(), Expected> {
         let (job, scrape, http) = (&mut self.job, &mut self.scrape, &mut self.http);
-        let serve = &mut self.serve;
+        let (serve, proxy) = (&mut self.serve, &mut self.proxy);
         match path {
             "store" => self.store = value::store(value)?,
             "robots" => self.robots = value::one_of(value, &ROBOTS)?,
@@ -249,6 +282,15 @@ impl Config {
             "serve.max_wait" => serve.max_wait = value::duration(value, A_DAY)?,
             "serve.idle_timeout" => serve.idle_timeout = value::positive_duration(value, A_DAY)?,
             "serve.metrics_domains" => serve.metrics_domains = value::integer(value, 0..=1_000)?,
+            "proxy.listen" => proxy.listen = value::address(value)?,
+            "proxy.https" => proxy.https = value::one_of(value, &HTTPS)?,
+            "proxy.ca" => proxy.ca = value::folder(value)?,
+            "proxy.connect_ports" => proxy.connect_ports = value::ports(value)?,
+            "proxy.wait_max" => proxy.wait_max = value::duration(value, A_DAY)?,
+            "proxy.tokens" => proxy.tokens = value::tokens(value)?,
+            "proxy.connections_max" => proxy.connections_max = value::integer(value, 1..=1_000_000)?,
+            "proxy.head_max" => proxy.head_max = value::size(value, HEADER_MIN..=HEADER_MAX)?,
+            "proxy.idle_timeout" => proxy.idle_timeout = value::positive_duration(value, A_DAY)?,
             _ => return Err("a key that exists".to_owned()),
         }
         Ok(())
@@ -326,6 +368,23 @@ impl Default for ServeSettings {
     }
 }
 
+impl Default for ProxyConfig {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 7879)),
+            https: HttpsMode::Tunnel,
+            ca: PathBuf::from("comity-ca"),
+            connect_ports: vec![443],
+            wait_max: Span::from_mins(5),
+            tokens: Vec::new(),
+            connections_max: 10_000,
+            head_max: Size::from_kib(64),
+            idle_timeout: Span::from_secs(60),
+        }
+    }
+}
+
+const HTTPS: [(&str, HttpsMode); 2] = [("tunnel", HttpsMode::Tunnel), ("decrypt", HttpsMode::Decrypt)];
 const ROBOTS: [(&str, RobotsPolicy); 2] = [("obey", RobotsPolicy::Obey), ("ignore", RobotsPolicy::Ignore)];
 const ARCHIVES: [(&str, ArchiveFormat); 3] =
     [("files", ArchiveFormat::Files), ("warc", ArchiveFormat::Warc), ("none", ArchiveFormat::None)];

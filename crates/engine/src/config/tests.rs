@@ -76,6 +76,9 @@ fn every_given_setting_arrives() {
         user_agent: text("Mine/2"),
         contact: text("me@example.org"),
         listen: text("[::1]:1234"),
+        proxy_listen: text("[::1]:1235"),
+        proxy_https: text("decrypt"),
+        proxy_wait_max: text("9s"),
         log_level: text("trace"),
         log_format: text("json"),
     };
@@ -86,6 +89,8 @@ fn every_given_setting_arrives() {
     assert_eq!(config.log, LogSettings { level: Some(LogLevel::Trace), format: LogFormat::Json });
     assert_eq!(config.robots, RobotsPolicy::Ignore);
     assert_eq!(config.serve.listen.to_string(), "[::1]:1234");
+    assert_eq!(config.proxy.listen.to_string(), "[::1]:1235");
+    assert_eq!((config.proxy.https, config.proxy.wait_max), (HttpsMode::Decrypt, Span::from_secs(9)));
     assert_eq!(rule(&config, "a.org").min_delay(), Span::from_secs(7));
     assert_eq!(rule(&config, "b.org").learning(), &Learning::Off);
 }

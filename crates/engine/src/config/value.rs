@@ -144,6 +144,17 @@ pub(super) fn tokens(value: &Value) -> Result<Vec<Token>, Expected> {
     })
 }
 
+/// Port numbers; an empty list allows none.
+pub(super) fn ports(value: &Value) -> Result<Vec<u16>, Expected> {
+    let port = |text: &str| text.trim().parse::<u16>().ok().filter(|port| *port > 0);
+    let ports: Option<Vec<u16>> = match value {
+        Value::Array(list) => list.iter().map(|value| port(&value.to_string())).collect(),
+        Value::Number(number) => port(&number.to_string()).map(|port| vec![port]),
+        text => texts(text).and_then(|texts| texts.into_iter().map(port).collect()),
+    };
+    ports.ok_or_else(|| "port numbers such as [443, 8443]".to_owned())
+}
+
 /// Host names.
 pub(super) fn hosts(value: &Value) -> Result<Vec<String>, Expected> {
     let fits = |text: &&str| !text.is_empty() && !text.contains(['/', '@', ' ', '*']);

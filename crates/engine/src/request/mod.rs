@@ -32,6 +32,8 @@ pub(crate) enum Trust {
     Listed,
     /// A redirect or link led there: it gets the credentials of its site, and only over https.
     Remote,
+    /// Another program wrote it: it gets nothing of ours.
+    Relayed,
     /// A request for robots.txt: it gets no credentials, unless its site is configured with `robots_credentials`.
     Robots(RobotsLead),
 }

@@ -143,6 +143,9 @@ impl Requests {
             true => &site.unverified,
             false => &site.options,
         };
+        if trust == Trust::Relayed {
+            return Ok(Prepared { headers: Vec::new(), options: Some(options.clone()) });
+        }
         let is_robots = matches!(trust, Trust::Robots(_));
         let mut headers = Vec::new();
         if !is_robots {
@@ -242,6 +245,7 @@ impl Site {
             && match trust {
                 Trust::Listed => true,
                 Trust::Remote => secure,
+                Trust::Relayed => false,
                 Trust::Robots(lead) => self.robots_credentials && (secure || lead == RobotsLead::Listed),
             }
     }

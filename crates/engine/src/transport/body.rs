@@ -9,6 +9,7 @@ use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
 use hyper::body::{Body as _, Incoming};
@@ -28,6 +29,8 @@ pub struct Body {
     /// Ends the body after this many decoded bytes.
     cut: Option<u64>,
     until: Instant,
+    /// How long nothing may arrive, for a body that is passed on.
+    silence: Option<Duration>,
 }
 
 /// The body as sent, before its `Content-Encoding` is decoded.
@@ -80,7 +83,7 @@ impl Body {
             0 => Source::Plain(wire),
             left => Source::Unopened { input: Input::Wire(wire), left },
         };
-        Self { source, codings, decoded: 0, cut: None, until }
+        Self { source, codings, decoded: 0, cut: None, until, silence: None }
     }
 
     /// Ends the body after this many decoded bytes. The rest is not read, and is no error however large it is. Must be
@@ -96,6 +99,19 @@ impl Body {
         (wire.cut, wire.body_max) = (true, bytes.saturating_mul(2));
     }
 
+    /// Passes the body on as sent: not decoded, without a limit on its size, and for as long as some of it arrives
+    /// within each `silence`. Must be called before reading.
+    pub(crate) fn relay(&mut self, silence: Duration) {
+        let source = mem::replace(&mut self.source, Source::Over { wire_bytes: 0 });
+        self.source = match source {
+            Source::Plain(wire) | Source::Unopened { input: Input::Wire(wire), .. } => {
+                Source::Plain(Wire { body_max: u64::MAX, ..wire })
+            }
+            other => other,
+        };
+        self.silence = Some(silence);
+    }
+
     /// The next decoded bytes; `None` at the end and after an error. Cancel safe.
     pub async fn chunk(&mut self) -> Option<Result<Bytes, TransportError>> {
         // Let other tasks run, even if the body arrives as fast as it is read or decodes to far more than was sent.
@@ -103,7 +119,8 @@ impl Body {
         if self.cut.is_some_and(|cut| self.decoded >= cut) {
             self.give_up();
         }
-        let next = timeout_at(self.until, self.source.next(&self.codings)).await;
+        let until = self.silence.map_or(self.until, |silence| Instant::now() + silence);
+        let next = timeout_at(until, self.source.next(&self.codings)).await;
         let next = next.unwrap_or(Err(TransportError::TimedOut(Phase::Total)));
         let next = next.and_then(|chunk| self.counted(chunk));
         if !matches!(next, Ok(Some(_))) {

@@ -4,9 +4,7 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use http::Response;
-use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
 
@@ -14,6 +12,7 @@ use tokio::time::Instant;
 
 use super::close_signal::CloseSignal;
 use super::origin::{Message, Route};
+use super::relay::Outbound;
 
 /// An open connection. Dropping it closes an HTTP/1.1 connection; an HTTP/2 connection closes with its last stream.
 pub(super) struct Connection {
@@ -22,8 +21,8 @@ pub(super) struct Connection {
 }
 
 pub(super) enum Sender {
-    One(http1::SendRequest<Full<Bytes>>),
-    Many(http2::SendRequest<Full<Bytes>>),
+    One(http1::SendRequest<Outbound>),
+    Many(http2::SendRequest<Outbound>),
 }
 
 /// Why there is no response.

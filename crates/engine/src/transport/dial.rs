@@ -33,6 +33,17 @@ use super::tunnel::tunnel;
 use super::{Lead, Settings, socks, tls};
 use crate::descriptors;
 
+/// A connection whose bytes somebody else reads and writes.
+pub(crate) struct RawConnection {
+    pub(crate) stream: Box<dyn RawStream>,
+    _slot: Slot,
+}
+
+/// The stream of a [`RawConnection`].
+pub(crate) trait RawStream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> RawStream for T {}
+
 /// Opens connections.
 pub(super) struct Dialer {
     tls: TlsConnector,
@@ -110,6 +121,46 @@ impl Dialer {
         }
     }
 
+    /// A new connection to the host and port of `origin`, without TLS or HTTP on it.
+    pub(super) async fn open_raw(
+        &self,
+        origin: &Origin,
+        slot: Slot,
+    ) -> Result<RawConnection, TransportError> {
+        let proxy = match &origin.via {
+            Via::Settings => self.proxies.toward(origin).cloned(),
+            Via::Direct => None,
+            Via::Proxy(proxy) => Some(Proxy::clone(proxy)),
+        };
+        let Some(proxy) = proxy else {
+            let addresses = guard::addresses(origin, &*self.allowance).await?;
+            let (stream, _) = connect(&origin.host, addresses).await?;
+            return Ok(RawConnection { stream: Box::new(stream), _slot: slot });
+        };
+        let target = match proxy.kind {
+            Kind::Http | Kind::Https => {
+                guard::check_for_proxy(origin, &*self.allowance).await?;
+                None
+            }
+            Kind::Socks5 | Kind::Socks5Names => Some(self.target(origin, proxy.kind).await?),
+        };
+        let addresses = guard::lookup(&proxy.host, proxy.port).await.map_err(TransportError::of_proxy)?;
+        let (mut stream, _) = connect(&proxy.host, addresses).await.map_err(TransportError::of_proxy)?;
+        let stream: Box<dyn RawStream> = match (target, proxy.kind) {
+            (Some(target), _) => {
+                socks::tunnel(&mut stream, &proxy, target, origin.port).await?;
+                Box::new(stream)
+            }
+            (None, Kind::Https) => {
+                let stream = handshake(&self.tls_http1, stream, &proxy.host).await;
+                let stream = stream.map_err(TransportError::of_proxy)?;
+                Box::new(tunnel(stream, &proxy, origin, &self.user_agent, &self.http1).await?)
+            }
+            (None, _) => Box::new(tunnel(stream, &proxy, origin, &self.user_agent, &self.http1).await?),
+        };
+        Ok(RawConnection { stream, _slot: slot })
+    }
+
     /// The target for a SOCKS5 proxy. Only listed names are left to the proxy, and only if it is configured to resolve
     /// names; otherwise it gets an address that passed the checks.
     async fn target(&self, origin: &Origin, kind: Kind) -> Result<socks::Target, TransportError> {
@@ -182,7 +233,7 @@ impl Dialer {
     where
         T: AsyncRead + AsyncWrite + Unpin,
     {
-        let tls = match (origin.verify, origin.witnessed) {
+        let tls = match (origin.verify, origin.witnessed || origin.upgrades) {
             (Verify::Certificate, false) => &self.tls,
             (Verify::Certificate, true) => &self.tls_http1,
             (Verify::Nothing, false) => &self.unverified,
@@ -203,7 +254,7 @@ impl Dialer {
         let opened = self.http1.handshake(TokioIo::new(InstrumentedStream::new(stream, &route, slot))).await;
         let (sender, connection) = opened.map_err(TransportError::of_exchange)?;
         // Users of the connection learn through `sender` when it ends.
-        Driver(route.unused()).execute(connection);
+        Driver(route.unused()).execute(connection.with_upgrades());
         Ok(Connection { sender: Sender::One(sender), route })
     }
 

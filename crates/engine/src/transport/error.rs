@@ -59,6 +59,9 @@ pub enum TransportError {
     /// The server switched protocols (101) without being asked.
     #[error("the server switched protocols without being asked")]
     Switched,
+    /// The program whose request was relayed did not send all of its body.
+    #[error("the request's body ended early")]
+    Abandoned,
     /// A phase of the request timed out.
     #[error("timed out {0}")]
     TimedOut(Phase),
@@ -216,6 +219,7 @@ impl TransportError {
         matches!(
             self,
             Self::Refused { .. }
+                | Self::Abandoned
                 | Self::UnsupportedScheme(_)
                 | Self::Unsendable { .. }
                 | Self::BodyTooLarge { .. }

@@ -24,6 +24,7 @@ mod noise;
 mod origin;
 mod pool;
 mod proxy;
+mod relay;
 mod site_options;
 mod slots;
 mod socks;
@@ -44,6 +45,7 @@ use comity_core::domain::Domain;
 use comity_core::time::Span;
 use http::header::CONNECTION;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Version};
+use hyper::upgrade::OnUpgrade;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use url::Url;
@@ -51,11 +53,14 @@ use url::Url;
 pub use self::body::Body;
 pub use self::close_signal::CloseSignal;
 pub use self::coding::{CODINGS_MAX, Coding, Codings};
+pub(crate) use self::dial::RawConnection;
 pub use self::error::{Phase, Refusal, SendError, TransportError};
 pub use self::guard::{AllowNone, Allowance};
 pub(crate) use self::origin::basic_of;
 pub(crate) use self::proxy::PROXY_EXPECTED;
 pub use self::proxy::{Proxies, Proxy, ProxyError};
+pub use self::relay::Relay;
+pub(crate) use self::relay::StreamedBody;
 pub use self::site_options::{SiteOptions, Verify, Via};
 pub use self::tap::Witness;
 
@@ -123,6 +128,8 @@ pub struct Request<'a> {
     pub body: Option<&'a Bytes>,
     /// Settings for this site that differ from the transport's.
     pub options: Option<&'a SiteOptions>,
+    /// Sends it as another program wrote it, with `headers` alone.
+    pub relay: Option<&'a Relay>,
     /// Observes the bytes of the exchange. Such requests use HTTP/1.1, on connections that no other requests use.
     pub witness: Option<&'a Arc<dyn Witness>>,
 }
@@ -141,6 +148,8 @@ pub struct Answered {
     pub written_at: Option<Instant>,
     /// The body.
     pub body: Body,
+    /// The connection, if the server switched to another protocol for a relayed request.
+    pub(crate) upgrade: Option<OnUpgrade>,
 }
 
 struct Inner {
@@ -249,11 +258,31 @@ impl Transport {
                 depart.sent_on(signal);
             }
             let departed_at = Instant::now();
-            let answer = timeout_at(departed_at + limits.first_byte, connection.exchange(message)).await;
+            let (last_write, until) = (connection.route.last_write.clone(), departed_at + limits.first_byte);
+            let streamed = request.relay.and_then(|relay| relay.body.as_ref());
+            let answer = {
+                let mut exchange = pin!(connection.exchange(message));
+                match streamed {
+                    None => timeout_at(until, exchange).await,
+                    // The response is due that long after the last of a body that arrives while it is sent.
+                    Some(_) => loop {
+                        let until = until.max(last_write.last() + limits.first_byte);
+                        let answer = timeout_at(until, exchange.as_mut()).await;
+                        if answer.is_ok() || last_write.last() + limits.first_byte <= until {
+                            break answer;
+                        }
+                    },
+                }
+            };
             match answer {
                 Ok(Ok(response)) => {
                     let body_until = departed_at + limits.total;
-                    return Ok(inner.answered(response, connection, body_until)?);
+                    return Ok(inner.answered(&request, response, connection, body_until)?);
+                }
+                // Whoever sent the body gave up; the site is not to blame.
+                Ok(Err(_)) | Err(_) if streamed.is_some_and(StreamedBody::failed) => {
+                    inner.pool.forget(connection);
+                    return Err(TransportError::Abandoned.into());
                 }
                 // Closed while idle or while awaiting departure; opening a new connection is not a second attempt.
                 Ok(Err(_)) if connection.route.noise.is_overrun() => {
@@ -279,6 +308,25 @@ impl Transport {
 }
 
 impl Transport {
+    /// Opens a connection for later requests to the URL's origin, unless there is one: its certificate is verified then.
+    pub(crate) async fn prepare(&self, request: &Request<'_>) -> Result<(), TransportError> {
+        let connection = self.0.connect(Origin::of(request)?, self.0.limits(request.options).connect).await?;
+        self.0.pool.put(connection);
+        Ok(())
+    }
+
+    /// Opens a connection to the URL's host and port, and hands it over.
+    pub(crate) async fn open_raw(&self, request: &Request<'_>) -> Result<RawConnection, TransportError> {
+        let inner = &*self.0;
+        let origin = Origin::of(request)?;
+        let opening = async {
+            let slot = inner.slots.take(&inner.pool, Instant::now() + EXHAUSTED_MAX).await?;
+            inner.dialer.open_raw(&origin, slot).await
+        };
+        let limit = inner.limits(request.options).connect;
+        timeout(limit, opening).await.unwrap_or(Err(TransportError::TimedOut(Phase::Connect)))
+    }
+
     /// Frees file descriptors for other users by closing idle connections, and waits a moment.
     pub(crate) async fn make_room(&self, cause: io::Error) {
         self.0.relieve(&TransportError::Exhausted { source: Some(cause) }).await;
@@ -363,23 +411,30 @@ impl Inner {
 
     fn answered(
         &self,
-        response: http::Response<hyper::body::Incoming>,
+        request: &Request<'_>,
+        mut response: http::Response<hyper::body::Incoming>,
         connection: Connection,
         until: Instant,
     ) -> Result<Answered, TransportError> {
-        if response.status() == http::StatusCode::SWITCHING_PROTOCOLS {
+        let switched = response.status() == http::StatusCode::SWITCHING_PROTOCOLS;
+        if switched && !request.relay.is_some_and(|relay| relay.upgrades) {
             return Err(TransportError::Switched);
         }
         connection.route.noise.answered();
+        let upgrade = switched.then(|| {
+            connection.route.noise.stop();
+            hyper::upgrade::on(&mut response)
+        });
         let (head, incoming) = response.into_parts();
         let codings = Codings::of(&head.headers);
         let remote = connection.route.remote;
         let written_at = connection.written_at();
-        let pool = (!is_last(head.version, &head.headers)).then(|| Arc::clone(&self.pool));
+        let kept = upgrade.is_none() && !is_last(head.version, &head.headers);
+        let pool = kept.then(|| Arc::clone(&self.pool));
         let wire = body::Wire::new(incoming, connection, pool, self.body_max);
         let body = Body::new(wire, codings, until);
         let (status, headers, version) = (head.status.as_u16(), head.headers, head.version);
-        Ok(Answered { status, headers, version, remote, written_at, body })
+        Ok(Answered { status, headers, version, remote, written_at, body, upgrade })
     }
 }
 
@@ -424,6 +479,7 @@ impl<'a> Request<'a> {
             method: None,
             body: None,
             options: None,
+            relay: None,
             witness: None,
         }
     }

@@ -27,6 +27,11 @@ impl NoiseMeter {
         self.bodies.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
+    /// Stops counting: what arrives from now on isn't HTTP.
+    pub(super) fn stop(&self) {
+        self.bodies.store(u64::MAX, Ordering::Relaxed);
+    }
+
     /// Whether the limit was exceeded.
     pub(super) fn is_overrun(&self) -> bool {
         self.overrun.load(Ordering::Relaxed)

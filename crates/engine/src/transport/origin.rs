@@ -12,7 +12,6 @@ use http::header::{
 };
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, HeaderValue, Method, Uri};
-use http_body_util::Full;
 use percent_encoding::percent_decode_str;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use url::{Position, Url};
@@ -21,6 +20,7 @@ use super::close_signal::CloseSignal;
 use super::error::TransportError;
 use super::last_write::LastWrite;
 use super::noise::NoiseMeter;
+use super::relay::{Outbound, Relay};
 use super::site_options::{Verify, Via};
 use super::tap::Tap;
 use super::{Lead, Request};
@@ -35,6 +35,8 @@ pub(super) struct Origin {
     pub(super) lead: Lead,
     /// Whether the exchange is observed.
     pub(super) witnessed: bool,
+    /// Whether the request may switch to another protocol, which only HTTP/1.1 allows.
+    pub(super) upgrades: bool,
     /// Which proxy is used. Connections that differ in this are never shared.
     pub(super) via: Via,
     /// Whether the certificate is verified. Connections that differ in this are never shared.
@@ -86,7 +88,7 @@ pub(super) struct Writer {
     pub(super) user_agent: HeaderValue,
 }
 
-pub(super) type Message = http::Request<Full<Bytes>>;
+pub(super) type Message = http::Request<Outbound>;
 
 impl Origin {
     pub(super) fn of(request: &Request<'_>) -> Result<Arc<Self>, TransportError> {
@@ -102,7 +104,9 @@ impl Origin {
         let (via, verify) =
             request.options.map_or_else(Default::default, |options| (options.proxy.clone(), options.verify));
         let witnessed = request.witness.is_some();
-        Ok(Arc::new(Self { secure, host, port, lead, witnessed, via, verify, account: account(request) }))
+        let upgrades = request.relay.is_some_and(|relay| relay.upgrades);
+        let account = account(request);
+        Ok(Arc::new(Self { secure, host, port, lead, witnessed, upgrades, via, verify, account }))
     }
 
     /// The host as in configurations and certificates: without the brackets of an IPv6 address and without a trailing
@@ -180,8 +184,11 @@ impl Writer {
 
     /// The request as it is written to a connection with this route.
     pub(super) fn message(&self, request: &Request<'_>, route: &Route) -> Result<Message, TransportError> {
+        if let Some(relay) = request.relay {
+            return self.relayed(request, relay, route);
+        }
         let mut message = Message::new(request.body.or(request.posted).cloned().unwrap_or_default().into());
-        *message.uri_mut() = uri(request.url, route).map_err(|error| route.origin.unsendable(error))?;
+        *message.uri_mut() = target(request.url, route).map_err(|error| route.origin.unsendable(error))?;
         let mut headers = HeaderMap::with_capacity(8);
         if !matches!(route.form, Form::Fields) {
             headers.insert(HOST, route.host.clone());
@@ -209,6 +216,31 @@ impl Writer {
             headers.insert(PROXY_AUTHORIZATION, value.clone());
         }
         *message.headers_mut() = headers;
+        Ok(message)
+    }
+
+    /// A relayed request: with the headers it came with, and no others.
+    fn relayed(
+        &self,
+        request: &Request<'_>,
+        relay: &Relay,
+        route: &Route,
+    ) -> Result<Message, TransportError> {
+        let body = relay.body.clone().map(Outbound::Streamed);
+        let mut message = Message::new(body.unwrap_or_else(|| Bytes::new().into()));
+        let wrong = |error| route.origin.unsendable(error);
+        *message.uri_mut() = uri(relay.target.clone(), route).map_err(wrong)?;
+        *message.method_mut() = request.method.cloned().unwrap_or_default();
+        let headers = message.headers_mut();
+        if !matches!(route.form, Form::Fields) {
+            headers.insert(HOST, route.host.clone());
+        }
+        for (name, value) in request.headers {
+            headers.append(name, value.clone());
+        }
+        if let Form::Forwarded(Some(value)) = &route.form {
+            headers.insert(PROXY_AUTHORIZATION, value.clone());
+        }
         Ok(message)
     }
 }
@@ -240,8 +272,11 @@ pub(crate) fn basic_of(pair: &[u8]) -> Option<HeaderValue> {
     Some(value)
 }
 
-fn uri(url: &Url, route: &Route) -> Result<Uri, http::Error> {
-    let path = PathAndQuery::try_from(&url[Position::BeforePath..Position::AfterQuery])?;
+fn target(url: &Url, route: &Route) -> Result<Uri, http::Error> {
+    uri(PathAndQuery::try_from(&url[Position::BeforePath..Position::AfterQuery])?, route)
+}
+
+fn uri(path: PathAndQuery, route: &Route) -> Result<Uri, http::Error> {
     let scheme = match route.form {
         Form::Path => return Ok(path.into()),
         Form::Forwarded(_) => Scheme::HTTP,

@@ -12,6 +12,7 @@ use tokio::time::{Instant, sleep};
 use super::Settings;
 use super::connection::{Connection, Sender};
 use super::origin::{Origin, Route};
+use super::relay::Outbound;
 use crate::FastMap;
 
 pub(super) struct ConnectionPool {
@@ -36,7 +37,7 @@ struct OriginConnections {
 }
 
 struct Shared {
-    sender: http2::SendRequest<http_body_util::Full<bytes::Bytes>>,
+    sender: http2::SendRequest<Outbound>,
     /// Every open stream holds a reference too, so the reference count shows how many are open.
     route: Arc<Route>,
     used_at: Instant,

@@ -2,10 +2,8 @@
 //!
 //! TLS inside the tunnel is set up in [`super::dial`].
 
-use bytes::Bytes;
 use http::header::{HOST, PROXY_AUTHORIZATION, USER_AGENT};
 use http::{HeaderValue, Method, Uri};
-use http_body_util::Full;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -13,6 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use super::error::TransportError;
 use super::origin::{Message, Origin};
 use super::proxy::Proxy;
+use super::relay::Outbound;
 
 /// Asks the proxy at the other end of `stream` for a tunnel to `origin`.
 pub(super) async fn tunnel<T>(
@@ -26,7 +25,7 @@ where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let (mut sender, connection) =
-        http1.handshake::<_, Full<Bytes>>(TokioIo::new(stream)).await.map_err(TransportError::of_exchange)?;
+        http1.handshake::<_, Outbound>(TokioIo::new(stream)).await.map_err(TransportError::of_exchange)?;
     tokio::spawn(connection.with_upgrades());
     let message = message(proxy, origin, user_agent)?;
     let response = sender.send_request(message).await.map_err(TransportError::of_exchange)?;
@@ -47,7 +46,7 @@ fn message(proxy: &Proxy, origin: &Origin, user_agent: &HeaderValue) -> Result<M
     let target = format!("{}:{}", origin.host, origin.port);
     let wrong = |source| TransportError::Unsendable { host: origin.host.clone(), source };
     let host = HeaderValue::try_from(&target).map_err(|error| wrong(error.into()))?;
-    let mut message = Message::new(Full::default());
+    let mut message = Message::new(bytes::Bytes::new().into());
     *message.method_mut() = Method::CONNECT;
     *message.uri_mut() = Uri::try_from(target).map_err(|error| wrong(error.into()))?;
     message.headers_mut().insert(HOST, host);

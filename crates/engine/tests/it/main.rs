@@ -17,6 +17,7 @@ mod listing;
 mod lost_domains;
 mod permits;
 mod pipeline;
+mod proxy;
 mod retention;
 mod robots;
 mod scraping;
