@@ -151,7 +151,7 @@ impl Snapshot {
         }
         if let Some(OldTransaction { age, owner }) = &self.old_transaction {
             lines.push(String::new());
-            let age = age.countdown();
+            let age = live::duration(*age);
             lines.push(live::plain(
                 &format!("warning: a transaction has been open for {age} ({owner})"),
                 canvas,
