@@ -286,7 +286,9 @@ pub(crate) async fn explain(global: &Global, config: &Config, explain: Explain) 
         let url = url_of(&explain.url).map(|url| redact::without_user(url.as_str()));
         let mut query = vec![("intent", intent.as_str())];
         query.extend(url.as_deref().map(|url| ("url", url)));
-        print_explained(global, &remote.get(&segments, &query).await?, RobotsNote::None);
+        let explained = remote.get(&segments, &query).await?;
+        let note = RobotsNote::about(url.is_some() && explained["robots"].is_null(), config);
+        print_explained(global, &explained, note);
         return Ok(exit::DONE);
     }
     let store = setup::open_existing_store(config)?;
@@ -300,8 +302,7 @@ pub(crate) async fn explain(global: &Global, config: &Config, explain: Explain) 
         Some(url) => known_robots(&*store, config, url, Clock::of(&*store).await?.now()).await?,
         None => None,
     };
-    let is_unknown = url.is_some() && robots.is_none() && config.robots == RobotsPolicy::Obey;
-    let note = if is_unknown { RobotsNote::NotFetched } else { RobotsNote::None };
+    let note = RobotsNote::about(url.is_some() && robots.is_none(), config);
     let explained = ExplainResponse::of(&config.rules().domain(&host), &reasons, as_of).with_robots(robots);
     print_explained(global, &serde_json::to_value(explained)?, note);
     Ok(exit::DONE)
@@ -312,6 +313,12 @@ pub(crate) async fn explain(global: &Global, config: &Config, explain: Explain) 
 enum RobotsNote {
     None,
     NotFetched,
+}
+
+impl RobotsNote {
+    fn about(is_unknown: bool, config: &Config) -> Self {
+        if is_unknown && config.robots == RobotsPolicy::Obey { Self::NotFetched } else { Self::None }
+    }
 }
 
 /// The URL that was given, if it wasn't just a domain.

@@ -156,10 +156,9 @@ fn items_that_are_too_soon_are_deferred() {
         assert_eq!((12.0 - millis / 1_000.0).ceil() as u64, first, "{message}");
     }
     assert_eq!(object["tasks"]["fetched"], 2);
-    let logged: Vec<&str> = done.stderr.lines().filter(|line| line.contains(" INFO deferred ")).collect();
+    let logged: Vec<&str> = done.stderr.lines().filter(|line| line.contains(" INFO items queued")).collect();
     let [line] = &logged[..] else { panic!("{}", done.stderr) };
-    let why = format!("the interval is 12 s: deferred for {first} s");
-    assert!(line.contains(" source=1 items=2 why=scraped ") && line.contains(&why), "{line}");
+    assert!(line.contains(" source=1 items=2 apart=12s last_at="), "{line}");
     assert_eq!(count(&world, "SELECT value FROM counts WHERE name = 'deferred'"), 2);
     assert_spaced(&pages(&site), 12_000);
     assert_each_once(&site.log(), "p", 3);

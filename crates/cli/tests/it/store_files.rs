@@ -168,7 +168,7 @@ fn files_with_secrets_that_others_can_read_get_a_warning() {
     world.write("comity.toml", "store = \"postgres://user:secret@127.0.0.1:1/db\"\n");
     for (mode, warned) in [(0o644, true), (0o600, false)] {
         set("comity.toml", mode);
-        let said = world.run(&["jobs", "list"]).stderr;
+        let said = world.run(&["config", "check"]).stderr;
         assert_eq!(said.contains("chmod o-rwx comity.toml"), warned, "{mode:o}: {said}");
         assert!(!said.contains("secret@"), "{said}");
     }

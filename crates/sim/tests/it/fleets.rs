@@ -30,7 +30,8 @@ fn fleets_break_promises_without_any_one_of_the_rules() {
         Promise::Intent,
     ];
     let is_needless = |rule: &Rule| {
-        let broken = (0..FLEETS).find_map(|seed| {
+        // Few fleets meet what some rules are for.
+        let broken = (0..20 * FLEETS).find_map(|seed| {
             let spec = FleetSpec { without: Some(*rule), ..FleetSpec::random(seed) };
             Some(spec.run().err()?.violation.promise)
         });
