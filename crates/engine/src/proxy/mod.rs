@@ -4,7 +4,7 @@
 //! - `client_stream`: what is enforced on the bytes of a client: timeouts, and requests with two lengths
 //! - `access`: who may use the proxy
 //! - `service`: what a request asks for: a plain request, a tunnel, or a page through the gateway
-//! - `exchange`: waits in line, sends the request by [`crate::attempt`], and passes the response on as it arrives
+//! - `exchange`: waits in line, sends the request by `attempt`, and passes the response on as it arrives
 //! - `headers`: which headers may pass; `answer`: the proxy's own responses
 //! - `connect`: tunnels, opaque or decrypted; `authority`: certificates for the latter
 //! - `gateway`: `http://127.0.0.1:7879/https://example.org/page`
