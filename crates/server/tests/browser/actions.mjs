@@ -9,6 +9,7 @@ let world, browser, service, url, strict, garden, sites;
 
 before(async () => {
   world = new World();
+  world.configure('[domains."*.slow.example"]\nmin_delay = "7s"');
   sites = await world.playground();
   service = await world.serve();
   url = service.url;
@@ -128,12 +129,12 @@ test('the rule for a URL is shown with the line it was written on', async () => 
   const context = await browser.context();
   const page = await context.newPage();
   await page.goto(`${url}/rules`);
-  await page.fill('#url', 'https://www.slow.example/page');
+  await page.fill('#url', 'https://a.slow.example/page');
   await page.press('#url', 'Enter');
   const row = page.locator('tr', { hasText: 'min_delay' }).first();
   assert.match(await row.innerText(), /7s/);
   assert.match(await row.innerText(), /\*\.slow\.example/);
-  assert.match(await row.innerText(), /line 5/);
+  assert.match(await row.innerText(), /comity\.toml:9/);
   await page.goto(`${url}/rules?url=not%20a%20url`);
   assert.match(await page.locator('.error').innerText(), /isn't a URL/);
   await context.close();

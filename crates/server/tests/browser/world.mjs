@@ -43,9 +43,6 @@ export class World {
     writeFileSync(join(this.folder, 'comity.toml'), `[default]
 min_delay = "200ms"
 
-[domains."*.slow.example"]
-min_delay = "7s"
-
 [http]
 contact = "tests@example.org"
 allow_private = ["127.0.0.0/8"]
