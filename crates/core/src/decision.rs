@@ -72,6 +72,19 @@ pub enum Origin {
     Store,
 }
 
+/// What a learned delay is based on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Learned {
+    /// How many refusals.
+    pub refusals: u32,
+    /// How many requests the site seems to accept at once.
+    pub burst: u32,
+    /// How many requests until a faster pace is tried, or until the one that is being tried is confirmed.
+    pub probe_in: u32,
+    /// Whether a faster pace is being tried.
+    pub probing: bool,
+}
+
 /// A limit on the next request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Limit {
@@ -114,6 +127,8 @@ pub enum Limit {
     },
     /// The learned delay.
     LearnedDelay(Spacing),
+    /// The learned delay, with what it is based on.
+    LearnedRate(Spacing, Learned),
     /// The learned delay, counted from a 429.
     LearnedHold,
     /// An operator paused the domain.
@@ -248,7 +263,8 @@ impl Reason {
             | Limit::MinDelay(spacing)
             | Limit::Rate(spacing)
             | Limit::IntentDelay(_, spacing)
-            | Limit::LearnedDelay(spacing) => spacing.delay,
+            | Limit::LearnedDelay(spacing)
+            | Limit::LearnedRate(spacing, _) => spacing.delay,
             _ => self.until.since(self.asked_at),
         }
     }
@@ -261,6 +277,31 @@ pub(crate) fn wait_until(until: Timestamp, now: Timestamp) -> Span {
 
 /// How long to wait before asking again if only a person can end the wait.
 const ASK_AGAIN_AFTER: Span = Span::from_secs(60);
+
+impl Learned {
+    /// What was learned, for a delay between requests: `4.9 requests/s from 3 refusals, burst about 20, next probe in
+    /// 412 requests`.
+    fn of(&self, delay: Span) -> String {
+        let rate = 1e6 / delay.as_micros().max(1) as f64;
+        let rate = if rate < 0.1 {
+            format!("{:.1} requests/min", rate * 60.0)
+        } else {
+            format!("{rate:.1} requests/s")
+        };
+        let next = match (self.probing, self.probe_in) {
+            (true, left) => format!("probing for {left} more requests"),
+            (false, left) => format!("next probe in {left} requests"),
+        };
+        match self.refusals {
+            0 => format!("{rate} so far, nothing refused"),
+            1 => format!("{rate} from 1 refusal, still searching"),
+            count if self.burst > 1 => {
+                format!("{rate} from {count} refusals, burst about {}, {next}", self.burst)
+            }
+            count => format!("{rate} from {count} refusals, {next}"),
+        }
+    }
+}
 
 impl Limit {
     /// Where the limit comes from.
@@ -277,7 +318,7 @@ impl Limit {
             | Self::WaitOn429
             | Self::InFlight { .. }
             | Self::Lease { .. } => Origin::Rule,
-            Self::LearnedDelay(_) | Self::LearnedHold => Origin::Learned,
+            Self::LearnedDelay(_) | Self::LearnedRate(..) | Self::LearnedHold => Origin::Learned,
             Self::Paused => Origin::Operator,
             Self::Line { .. } | Self::ChangingHands => Origin::Line,
             Self::Saving | Self::StoreUnavailable(_) => Origin::Store,
@@ -300,7 +341,7 @@ impl Limit {
             Self::WaitOn429 => "wait_on_429",
             Self::InFlight { .. } => "in_flight",
             Self::Lease { .. } => "lease",
-            Self::LearnedDelay(_) => "learned",
+            Self::LearnedDelay(_) | Self::LearnedRate(..) => "learned",
             Self::LearnedHold => "learned_hold",
             Self::Paused => "paused",
             Self::Line { .. } => "line",
@@ -368,7 +409,9 @@ impl Reason {
             Limit::InFlight { limit: 1 } => "1 request in flight".to_owned(),
             Limit::InFlight { limit } => format!("{limit} requests in flight"),
             Limit::Lease { .. } => "a permit has not been recorded; its lease ends".to_owned(),
-            Limit::LearnedDelay(spacing) => format!("learned delay {}", spacing.delay),
+            Limit::LearnedDelay(spacing) | Limit::LearnedRate(spacing, _) => {
+                format!("learned delay {}", spacing.delay)
+            }
             Limit::LearnedHold => "learned delay after a 429".to_owned(),
             Limit::Paused => "paused by an operator".to_owned(),
             Limit::Line { .. } => "others are ahead in line".to_owned(),
@@ -432,6 +475,9 @@ impl fmt::Display for Reason {
                 }
             }
             Limit::LearnedDelay(spacing) => write!(f, "learned delay {}", since(spacing)),
+            Limit::LearnedRate(spacing, learned) => {
+                write!(f, "learned delay {}; {}", since(spacing), learned.of(spacing.delay))
+            }
             Limit::LearnedHold => write!(f, "learned delay after a 429; {left} left"),
             Limit::Paused if self.until == Timestamp::MAX => {
                 f.write_str("paused by an operator until resumed")

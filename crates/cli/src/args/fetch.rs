@@ -58,7 +58,7 @@ pub(crate) struct Fetch {
     /// Minimum delay between requests to a site in this run, such as 2s or 250ms
     #[arg(long, short, value_name = "DURATION")]
     pub(crate) delay: Option<String>,
-    /// How delays are learned: linear or off
+    /// How delays are learned: linear, bracket or off
     #[arg(long, value_name = "RULE")]
     pub(crate) learning: Option<String>,
     /// Whether to obey or ignore robots.txt [default: obey]

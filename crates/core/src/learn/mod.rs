@@ -4,8 +4,11 @@
 //! state (in [`Learned`], part of the pace) and two events that may change the state: a success and a 429.
 //! [`crate::pace`] decides which responses count, at most one per penalty episode, and handles holds.
 
+mod bracket;
 mod linear;
 
+pub use bracket::BracketRule;
+pub(crate) use bracket::{Bracket, Limits, Phase};
 pub use linear::LinearRule;
 
 use crate::time::{Span, Timestamp};
@@ -17,6 +20,8 @@ pub enum Learning {
     Off,
     /// One step up after a 429, one step down after a run of successes.
     Linear(LinearRule),
+    /// A pace between one that works and one that was refused.
+    Bracket(BracketRule),
 }
 
 /// What was learned about one domain.
@@ -60,8 +65,13 @@ pub struct DelayChange {
 pub(crate) struct Sent {
     /// The spacing that applied when it started.
     pub(crate) spacing: Span,
-    /// The number of the latest probe when it started.
+    /// With linear learning, the number of the latest probe when it started; with bracket learning, how many requests
+    /// were in flight with it.
     pub(crate) probe: u16,
+    /// When it started.
+    pub(crate) started_at: Timestamp,
+    /// The number of its permit.
+    pub(crate) id: u32,
 }
 
 impl Default for Bounds {
@@ -142,7 +152,7 @@ impl Learning {
     /// The delay that learning starts from, unless the rule's or robots.txt's delay is longer.
     pub(crate) fn base(&self) -> Span {
         match self {
-            Self::Off => Span::ZERO,
+            Self::Off | Self::Bracket(_) => Span::ZERO,
             Self::Linear(rule) => rule.base,
         }
     }
@@ -151,7 +161,9 @@ impl Learning {
     pub(crate) fn most(&self, base: Span) -> Span {
         match self {
             Self::Off => Span::MAX,
-            Self::Linear(rule) => rule.ceiling.max(base),
+            Self::Linear(LinearRule { ceiling, .. }) | Self::Bracket(BracketRule { ceiling, .. }) => {
+                (*ceiling).max(base)
+            }
         }
     }
 
@@ -173,7 +185,7 @@ impl Learning {
             Self::Linear(rule) if rule.may_probe(learned) => {
                 learned.changing(|learned| rule.succeeded(learned, base(), now))
             }
-            Self::Linear(_) | Self::Off => None,
+            Self::Linear(_) | Self::Bracket(_) | Self::Off => None,
         }
     }
 
@@ -187,7 +199,7 @@ impl Learning {
     ) -> Option<DelayChange> {
         learned.error_streak = learned.error_streak.saturating_add(1);
         match self {
-            Self::Off => None,
+            Self::Off | Self::Bracket(_) => None,
             Self::Linear(_) if learned.pinned => None,
             Self::Linear(rule) => learned.changing(|learned| rule.limited(learned, sent, base, now)),
         }
@@ -199,7 +211,7 @@ impl Learning {
         match self {
             _ if delay.is_zero() => Span::ZERO,
             Self::Off => delay,
-            Self::Linear(_) => delay.clamp(base, self.most(base)),
+            Self::Linear(_) | Self::Bracket(_) => delay.clamp(base, self.most(base)),
         }
     }
 }

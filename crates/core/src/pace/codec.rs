@@ -10,7 +10,7 @@ use super::lease::Lease;
 use super::{Holds, OwnCause, Pace, ServerCause};
 use crate::decision::Permit;
 use crate::intent::Intent;
-use crate::learn::Bounds;
+use crate::learn::{Bounds, Bracket, Phase};
 use crate::time::{Span, Timestamp};
 use crate::window::Window;
 
@@ -134,6 +134,17 @@ impl Writer {
         self.numbers(REPORTED_LOST, &cold.reported_lost);
         self.time(PAUSED, cold.paused_until);
         self.time(LOST, cold.lost_at);
+        if let Some(state) = &cold.bracket {
+            self.bracket(state);
+        }
+    }
+
+    fn bracket(&mut self, state: &Bracket) {
+        self.0.push(BRACKET);
+        self.varint(state.phase as u64);
+        state.spans().into_iter().for_each(|span| self.varint(span.as_micros()));
+        state.times().into_iter().for_each(|time| self.varint(optional(time)));
+        state.numbers().into_iter().for_each(|number| self.varint(number.into()));
     }
 
     fn numbers(&mut self, tag: u8, numbers: &VecDeque<u32>) {
@@ -259,6 +270,7 @@ impl Reader<'_> {
             LAST_ID => pace.last_id = self.small()?,
             PAUSED => pace.cold_mut().paused_until = self.time()?,
             LOST => pace.cold_mut().lost_at = self.time()?,
+            BRACKET => pace.cold_mut().bracket = Some(Box::new(self.bracket()?)),
             _ => {
                 let nth = WINDOWS.iter().position(|known| *known == tag)?;
                 let count = self.index().filter(|count| *count <= self.bytes.len())?;
@@ -272,6 +284,23 @@ impl Reader<'_> {
             }
         }
         Some(())
+    }
+
+    fn bracket(&mut self) -> Option<Bracket> {
+        let phase = *Phase::ALL.get(self.index()?)?;
+        let mut state = Bracket::new(Span::ZERO);
+        state.phase = phase;
+        for span in state.spans_mut() {
+            *span = self.span()?;
+        }
+        for time in state.times_mut() {
+            *time = required(self.varint()?)?;
+        }
+        let mut numbers = state.numbers();
+        for number in &mut numbers {
+            *number = self.small()?;
+        }
+        state.with_numbers(numbers)
     }
 
     fn permit(&mut self) -> Option<Permit> {
@@ -359,6 +388,7 @@ const LATEST_DROPPED: u8 = 31;
 const DROPPED: u8 = 32;
 const REPORTED_LOST: u8 = 33;
 const LENT: u8 = 34;
+const BRACKET: u8 = 35;
 
 #[cfg(test)]
 mod tests {
@@ -402,6 +432,30 @@ mod tests {
         assert!(pace.encode().len() < 160, "{}", pace.encode().len());
         assert_eq!(Pace::decode(&Pace::default().encode()), Ok(Pace::default()));
         assert!(Pace::default().encode().len() <= 5);
+    }
+
+    #[test]
+    fn bracket_learning_takes_few_bytes_and_round_trips() {
+        let fields = Fields {
+            min_delay: Some(Span::ZERO),
+            learning: Some(crate::rule::LearningName::Bracket),
+            ..Fields::default()
+        };
+        let rule = Rule::new(&fields).unwrap();
+        let (mut pace, mut now) = (Pace::default(), Timestamp::from_secs(1_800_000_000));
+        for nth in 0..200 {
+            let crate::decision::Decision::Wait { until, .. } =
+                pace.admit((&rule).into(), Intent::Fetch, now)
+            else {
+                let outcome = if nth % 40 == 39 { Outcome::RateLimited } else { Outcome::Success };
+                pace.record_unasked((&rule).into(), Intent::Fetch, &outcome.into(), now);
+                continue;
+            };
+            now = until;
+        }
+        assert!(pace.estimate().is_some_and(|estimate| estimate.refusals > 0));
+        assert_eq!(Pace::decode(&pace.encode()), Ok(pace.clone()));
+        assert!(pace.encode().len() < 240, "{}", pace.encode().len());
     }
 
     /// Data of version 1 has to stay readable forever: these bytes must never be changed.

@@ -1,5 +1,5 @@
 //! State that few domains need: burst windows, intents other than fetch, several requests in flight, lent permits,
-//! quotas, pauses, lost state.
+//! quotas, pauses, lost state, bracket learning.
 //!
 //! It is boxed, so that a million ordinary domains stay small.
 
@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use super::lease::Lease;
 use super::record::REPORT_WITHIN;
 use crate::decision::Permit;
+use crate::learn::Bracket;
 use crate::rule::History;
 use crate::time::{Span, Timestamp};
 use crate::window::Window;
@@ -37,6 +38,8 @@ pub(super) struct ColdState {
     pub(super) reported_lost: VecDeque<u32>,
     /// Starts up to this time were lost; the last of them may have been at exactly this time.
     pub(super) lost_at: Timestamp,
+    /// What bracket learning knows.
+    pub(super) bracket: Option<Box<Bracket>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,6 +65,7 @@ impl ColdState {
             dropped: VecDeque::new(),
             reported_lost: VecDeque::new(),
             lost_at: Timestamp::NEVER,
+            bracket: None,
         }
     }
 

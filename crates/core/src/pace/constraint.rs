@@ -79,7 +79,7 @@ impl Pace {
             (terms.crawl_delay, Limit::CrawlDelay(spacing(terms.crawl_delay))),
             (rule.min_delay(), Limit::MinDelay(spacing(rule.min_delay()))),
             (rule.rate_delay(), Limit::Rate(spacing(rule.rate_delay()))),
-            (self.learned_delay(terms), Limit::LearnedDelay(spacing(self.learned_delay(terms)))),
+            (self.learned_delay(terms), self.learned_limit(spacing(self.learned_delay(terms)))),
         ] {
             if !delay.is_zero() {
                 visit(limit);
@@ -188,7 +188,8 @@ impl Pace {
             Some((OwnCause::WaitOn429, until)) => visit(Limit::WaitOn429, until),
             Some((OwnCause::Learned, _)) | None => {}
         }
-        if let Some(limit) = terms.rule.in_flight() {
+        let limits = [terms.rule.in_flight(), self.learned_in_flight(terms)];
+        if let Some(limit) = limits.into_iter().flatten().min() {
             self.in_flight_limit(limit, now, own, visit);
         }
     }
@@ -198,10 +199,21 @@ impl Pace {
     fn learned_limits(&self, terms: Terms<'_>, last: Timestamp, visit: &mut impl FnMut(Limit, Timestamp)) {
         let learned = self.learned_delay(terms);
         if !learned.is_zero() && last > Timestamp::NEVER {
-            visit(Limit::LearnedDelay(self.spaced(learned, last)), last + learned);
+            visit(self.learned_limit(self.spaced(learned, last)), last + learned);
         }
         if let Some((OwnCause::Learned, until)) = self.own_hold() {
             visit(Limit::LearnedHold, until);
+        }
+    }
+
+    /// The learned delay, with what bracket learning bases it on.
+    #[inline(always)]
+    fn learned_limit(&self, spacing: Spacing) -> Limit {
+        match self.bracket() {
+            Some(state) if !self.learned.pinned && state.delay == spacing.delay => {
+                Limit::LearnedRate(spacing, state.summary())
+            }
+            _ => Limit::LearnedDelay(spacing),
         }
     }
 

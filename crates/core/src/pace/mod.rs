@@ -8,10 +8,12 @@
 //! - `constraint`: all limits on the next request, in one list
 //! - `record`: how responses change the state
 //! - `upkeep`: clock steps, handover, lost and restored state, operator commands
+//! - `bracket`: bracket learning, whose state is in `cold`
 //! - `codec`: the binary encoding for a database column
 //! - `lease`: permits that are lent to other processes
 //! - `cold`: state that few domains need
 
+mod bracket;
 mod codec;
 mod cold;
 mod constraint;
@@ -19,6 +21,7 @@ mod lease;
 mod record;
 mod upkeep;
 
+pub use bracket::{Estimate, Step};
 pub use codec::DecodeError;
 pub use lease::{LEASE, LEASE_MAX, LentPermit};
 pub use record::{Freshness, PermitRef, Recorded, RetryAfterEffect};
@@ -26,7 +29,7 @@ pub use upkeep::{LastHolder, Pinned, SavedLimits};
 
 use crate::decision::{Decision, Limit, Permit, Reason, wait_until};
 use crate::intent::Intent;
-use crate::learn::{Learned, Learning, Sent};
+use crate::learn::{Bracket, Learned, Learning, Sent};
 use crate::rule::Rule;
 use crate::time::{Span, Timestamp};
 use cold::ColdState;
@@ -225,7 +228,7 @@ impl Pace {
         if let Some(cold) = &mut self.cold {
             cold.shift_start(terms.rule.history(), &own, start);
         }
-        let (spacing, probe) = (self.spacing(terms), self.learned.probe);
+        let (spacing, probe) = (self.spacing(terms), self.probe_or_crowd(terms, &own));
         *permit = Permit { started_at: start, spacing, probe, departed: true, ..own };
         match self.find_mut(permit) {
             Some(open) => *open = *permit,
@@ -335,12 +338,36 @@ impl Pace {
             quiet
         };
         let learned = &self.learned;
-        learned.delay.is_zero() && learned.floor().is_zero() && !learned.pinned && self.at(now, quiet)
+        let nothing = learned.delay.is_zero() && learned.floor().is_zero() && !learned.pinned;
+        nothing && self.bracket_is_blank() && self.at(now, quiet)
+    }
+
+    /// What a learner wants to know of a request later: the number of the probe, or how many are in flight with it.
+    #[inline]
+    fn probe_or_crowd(&self, terms: Terms<'_>, own: &Permit) -> u16 {
+        match terms.rule.learning() {
+            Learning::Bracket(_) => {
+                let others = self.opens().chain(self.leases().map(|lent| &lent.permit));
+                let others = others.filter(|open| open.id != own.id).count();
+                u16::try_from(others + 1).unwrap_or(u16::MAX)
+            }
+            Learning::Off | Learning::Linear(_) => self.learned.probe,
+        }
+    }
+
+    /// What bracket learning knows, if it knows something.
+    pub(super) fn bracket(&self) -> Option<&Bracket> {
+        self.cold.as_ref()?.bracket.as_deref()
     }
 
     /// The learned delay if it applies: while learning is on, or if an operator pinned it.
     #[inline]
     fn learned_delay(&self, terms: Terms<'_>) -> Span {
+        if let Learning::Bracket(rule) = terms.rule.learning()
+            && !self.learned.pinned
+        {
+            return self.bracket_delay(rule, terms);
+        }
         if self.learned.delay.is_zero() {
             return Span::ZERO;
         }
@@ -359,14 +386,15 @@ impl Pace {
             // Numbers must not repeat those of an earlier pace of this domain, whose permits may still be reported.
             self.next_id = now.as_micros() as u32;
         }
-        let permit = Permit {
+        let mut permit = Permit {
             started_at: now,
             spacing: self.spacing(terms),
             id: self.next_id,
-            probe: self.learned.probe,
+            probe: 0,
             intent,
             departed: false,
         };
+        permit.probe = self.probe_or_crowd(terms, &permit);
         self.next_id = self.next_id.wrapping_add(1);
         self.start(terms.rule, &permit);
         self.reopen(permit);
@@ -459,7 +487,7 @@ impl<'a> From<&'a Rule> for Terms<'a> {
 
 impl From<&Permit> for Sent {
     fn from(permit: &Permit) -> Self {
-        Self { spacing: permit.spacing, probe: permit.probe }
+        Self { spacing: permit.spacing, probe: permit.probe, started_at: permit.started_at, id: permit.id }
     }
 }
 

@@ -186,17 +186,18 @@ impl Pace {
         if !terms.rule.enabled() {
             return recorded;
         }
+        let mut learned_hold = None;
         match (answer.outcome.is_penalty(), fresh) {
             (false, true) => {
                 self.penalties = 0;
-                self.last_success = now;
+                let idle_since = std::mem::replace(&mut self.last_success, now);
                 self.learned.error_streak = 0;
-                recorded.delay = terms.rule.learning().succeeded(
-                    &mut self.learned,
-                    Sent::from(&sent),
-                    || terms.learn_base(),
-                    now,
-                );
+                recorded.delay = match terms.rule.learning() {
+                    Learning::Bracket(rule) => self.bracket_succeeded(rule, terms, &sent, idle_since),
+                    learning => {
+                        learning.succeeded(&mut self.learned, Sent::from(&sent), || terms.learn_base(), now)
+                    }
+                };
             }
             (false, false) => self.last_success = now,
             (true, true) => {
@@ -205,15 +206,37 @@ impl Pace {
                 self.learned.success_streak = 0;
                 if answer.outcome == Outcome::RateLimited {
                     let base = terms.learn_base();
-                    recorded.delay =
-                        terms.rule.learning().limited(&mut self.learned, Sent::from(&sent), base, now);
+                    match terms.rule.learning() {
+                        Learning::Bracket(rule) => {
+                            let (change, hold) = self.bracket_limited(rule, terms, &sent);
+                            (recorded.delay, learned_hold) = (change, Some(hold));
+                        }
+                        learning => {
+                            recorded.delay =
+                                learning.limited(&mut self.learned, Sent::from(&sent), base, now);
+                        }
+                    }
                 }
             }
-            (true, false) => self.learned.success_streak = 0,
+            (true, false) => {
+                self.learned.success_streak = 0;
+                if let (Learning::Bracket(rule), Outcome::RateLimited) =
+                    (terms.rule.learning(), answer.outcome)
+                {
+                    self.bracket_refused_late(rule, &sent);
+                }
+            }
         }
         let stated = !answer.hints.is_empty() && self.apply_hints(terms, answer, now, &mut recorded);
         if answer.outcome.is_penalty() && fresh && !stated {
-            self.hold_by_rule(terms, answer, now, &mut recorded);
+            self.hold_by_rule(terms, answer, learned_hold, now, &mut recorded);
+        }
+        // What the server asked for wasn't enough.
+        if let Some(span) =
+            learned_hold.filter(|_| stated && self.bracket().is_some_and(|state| state.polls > 1))
+            && self.hold_by_ourselves(span, OwnCause::Learned, now)
+        {
+            recorded.held_until = recorded.held_until.max(Some(now + span));
         }
         recorded
     }
@@ -268,12 +291,19 @@ impl Pace {
 
     /// Holds the domain as the rule says: `wait_on_429` after a 429, backoff after other failures. An unreachable host
     /// is retried soon, because nothing was sent to it.
-    fn hold_by_rule(&mut self, terms: Terms<'_>, answer: &Answer, now: Timestamp, recorded: &mut Recorded) {
+    fn hold_by_rule(
+        &mut self,
+        terms: Terms<'_>,
+        answer: &Answer,
+        learned_hold: Option<Span>,
+        now: Timestamp,
+        recorded: &mut Recorded,
+    ) {
         let ladder = terms.rule.ladder().wait(self.penalties);
         let by_ladder = || (ladder.unwrap_or(NO_LADDER_WAIT), OwnCause::Backoff);
         let pinned = self.learned.pinned && !self.learned.delay.is_zero();
         let learns = pinned || !matches!(terms.rule.learning(), Learning::Off);
-        let learned = self.learned_delay(terms).max(terms.learn_base());
+        let learned = learned_hold.unwrap_or(self.learned_delay(terms)).max(terms.learn_base());
         let soon = UNREACHABLE.wait(self.penalties).filter(|_| answer.reach == Reach::Unreachable);
         let wait = match (answer.outcome, terms.rule.wait_on_429()) {
             (Outcome::RateLimited, WaitOn429::Fixed(span)) => Some((span, OwnCause::WaitOn429)),

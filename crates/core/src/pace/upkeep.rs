@@ -60,6 +60,7 @@ impl Pace {
             cold.window.iter_mut().for_each(&mut change);
             cold.windows.iter_mut().flat_map(Window::iter_mut).for_each(&mut change);
             change(&mut cold.lost_at);
+            cold.bracket.iter_mut().flat_map(|state| state.times_mut()).for_each(change);
         }
     }
 
@@ -67,6 +68,7 @@ impl Pace {
     /// what was learned stay. (A handover between running processes changes nothing.)
     pub fn restarted(&mut self) {
         self.penalties = 0;
+        self.cold.iter_mut().filter_map(|cold| cold.bracket.as_mut()).for_each(|state| state.restarted());
         if let Some(holds) = &mut self.holds {
             holds.own_until = Timestamp::NEVER;
         }
@@ -175,6 +177,7 @@ impl Pace {
             learned.success_streak = 0;
         });
         self.learned.touched = true;
+        self.forget_bracket();
         // Responses to requests that started with the old delay say nothing about the new one.
         self.forgive(now);
         change
@@ -191,6 +194,7 @@ impl Pace {
     pub fn reset(&mut self, now: Timestamp) -> Option<DelayChange> {
         self.observe_clock(now);
         self.restarted();
+        self.forget_bracket();
         let probe = self.learned.probe;
         let change = self.learned.changing(|learned| {
             *learned = Learned { probe, ..Learned::default() };
@@ -208,6 +212,13 @@ impl Pace {
         holds.server_ms = 0;
         let dropped = std::mem::replace(&mut holds.server_until, Timestamp::NEVER);
         Some(dropped).filter(|until| *until > now)
+    }
+
+    /// What an operator sets or resets is a new start for bracket learning.
+    fn forget_bracket(&mut self) {
+        if let Some(cold) = &mut self.cold {
+            cold.bracket = None;
+        }
     }
 
     /// Treats responses to requests that started before `now` as late.

@@ -100,7 +100,7 @@ impl Fields {
             backoff: self.backoff.or(below.backoff),
             backoff_base: self.backoff_base.or(below.backoff_base),
             backoff_max: self.backoff_max.or(below.backoff_max),
-            wait_on_429: self.wait_on_429.or(below.wait_on_429),
+            wait_on_429: self.wait_on_429.or(self.wait_below(below)),
             retry_after_max: self.retry_after_max.or(below.retry_after_max),
             in_flight: self.in_flight.or(below.in_flight),
             learning: self.learning.or(below.learning),
@@ -113,6 +113,18 @@ impl Fields {
                     burst: above.burst.or(below.burst),
                 }
             }),
+        }
+    }
+
+    /// The wait after a 429 of the layer below. Bracket learning brings its own: the backoff of a profile that wasn't made
+    /// for it would cost more than the refusal.
+    fn wait_below(&self, below: &Self) -> Option<WaitOn429> {
+        let other = below.learning.is_some_and(|other| other != LearningName::Bracket);
+        match below.wait_on_429 {
+            Some(WaitOn429::Backoff) if other && self.learning == Some(LearningName::Bracket) => {
+                Some(WaitOn429::Learned)
+            }
+            wait => wait,
         }
     }
 

@@ -19,7 +19,7 @@ use serde_json::Value;
 use crate::backoff::Ladder;
 use crate::domain::Domain;
 use crate::intent::Intent;
-use crate::learn::{Learning, LinearRule};
+use crate::learn::{BracketRule, Learning, LinearRule};
 use crate::problem::{Problem, Problems};
 use crate::time::Span;
 
@@ -92,6 +92,8 @@ pub enum WaitOn429 {
 pub enum LearningName {
     /// One step up after a 429, one step down after a run of successes.
     Linear,
+    /// A pace between one that works and one that was refused.
+    Bracket,
     /// Nothing is learned.
     Off,
 }
@@ -247,6 +249,10 @@ fn learning(fields: &Fields) -> Learning {
             probe_after: fields.learn.probe_after.unwrap_or(PROBE_AFTER),
             max_age: fields.learn.max_age.unwrap_or(FLOOR_AGE_MAX),
         }),
+        LearningName::Bracket => Learning::Bracket(BracketRule {
+            start: fields.learn.base.unwrap_or(SECOND),
+            ceiling: fields.learn.ceiling.unwrap_or(LEARN_CEILING),
+        }),
     }
 }
 
@@ -269,6 +275,7 @@ impl LearningName {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Linear => "linear",
+            Self::Bracket => "bracket",
             Self::Off => "off",
         }
     }
@@ -277,12 +284,8 @@ impl LearningName {
         match value.as_str() {
             Some("linear") => Ok(Self::Linear),
             Some("off") => Ok(Self::Off),
-            Some("bracket") => Err(Problem::new(
-                key,
-                value,
-                "\"linear\" or \"off\": this version has no learner \"bracket\"",
-            )),
-            _ => Err(Problem::new(key, value, "\"linear\" or \"off\"")),
+            Some("bracket") => Ok(Self::Bracket),
+            _ => Err(Problem::new(key, value, "\"linear\", \"bracket\" or \"off\"")),
         }
     }
 }

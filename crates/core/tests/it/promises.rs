@@ -54,7 +54,7 @@ prop_compose! {
         ],
         retry_after_max in above_zero(3_600),
         in_flight in prop_oneof![Just(None), (1..4_u32).prop_map(Some)],
-        learning in prop_oneof![Just(LearningName::Off), Just(LearningName::Linear)],
+        learning in prop_oneof![Just(LearningName::Off), Just(LearningName::Linear), Just(LearningName::Bracket)],
         (base, step, ceiling, probe_after) in (spans(3), above_zero(5), above_zero(60), 1..5_u32),
         (search_delay, search_burst) in (spans(20), prop_oneof![Just(None), (1..3_u32).prop_map(Some)]),
     ) -> Rule {
@@ -213,6 +213,7 @@ impl<'a> Story<'a> {
             let learned = match rule.learning() {
                 Learning::Off => Span::ZERO,
                 Learning::Linear(linear) => linear.ceiling.max(linear.base),
+                Learning::Bracket(bracket) => bracket.ceiling.max(bracket.start),
             };
             let windows = [rule.burst(), rule.intent(Intent::Search).burst];
             let windows = windows.into_iter().flatten().map(|burst: Burst| burst.window).max();

@@ -195,13 +195,25 @@ fn invalid_values_are_refused() {
     }
 }
 
-/// A kind of learning that doesn't exist yet is a clear error
+/// A kind of learning that doesn't exist is a clear error
 #[test]
 fn an_unknown_learner_is_named_in_the_error() {
     assert_eq!(
-        problems(json!({ "learning": "bracket" })),
-        ["learning = \"bracket\": expected \"linear\" or \"off\": this version has no learner \"bracket\""]
+        problems(json!({ "learning": "guess" })),
+        ["learning = \"guess\": expected \"linear\", \"bracket\" or \"off\""]
     );
+}
+
+/// B20: bracket learning waits as long as it learned, unless the configuration says how long to wait
+#[test]
+fn bracket_learning_brings_its_own_wait_after_a_429() {
+    let wait = |user| {
+        let table = RuleTable::new(&Profile::standard(), &fields(user), &[], None).unwrap();
+        table.rule(&Domain::parse("a.org").unwrap()).wait_on_429()
+    };
+    assert_eq!(wait(json!({ "learning": "bracket" })), WaitOn429::Learned);
+    assert_eq!(wait(json!({ "learning": "bracket", "wait_on_429": "backoff" })), WaitOn429::Backoff);
+    assert_eq!(wait(json!({ "learning": "linear" })), WaitOn429::Backoff);
 }
 
 /// B20: `wait_on_429` is a duration or one of two words
@@ -272,6 +284,7 @@ fn profiles_have_the_documented_numbers() {
         let rule = rule(name);
         let learning = match rule.learning() {
             Learning::Off => "off".to_owned(),
+            Learning::Bracket(l) => format!("bracket {} {}", l.start, l.ceiling),
             Learning::Linear(l) => format!("{} {} {} {}", l.base, l.step, l.ceiling, l.probe_after),
         };
         let in_flight = rule.in_flight().map_or("unlimited".to_owned(), |limit| limit.to_string());

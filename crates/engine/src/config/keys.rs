@@ -132,7 +132,7 @@ pub const KEYS: [Key; 69] = [
     ),
     key("default.retry_after_max", r#""24h""#, "The longest wait that a server may ask for."),
     key("default.in_flight", "1", r#"Maximum requests to a site in flight at once, or "unlimited"."#),
-    key("default.learning", r#""linear""#, r#"How the delay is learned from 429s: "linear" or "off"."#),
+    key("default.learning", r#""linear""#, r#"How the delay is learned from 429s: "linear", "bracket" or "off"."#),
     key("default.learn.base", r#""1s""#, "The smallest delay that learning starts from."),
     key(
         "default.learn.step",

@@ -52,6 +52,7 @@ pages! {
     decisions: "docs/decisions.md",
     guide: "docs/guide.md",
     jobs: "docs/jobs.md",
+    learning: "docs/learning.md",
     readme: "README.md",
     recipes: "docs/recipes.md",
     requests: "docs/requests.md",

@@ -43,7 +43,7 @@ fn all_problems_are_reported_at_once() {
     let overrides = Overrides {
         concurrency: text("x"),
         delay: text("-1s"),
-        learning: text("bracket"),
+        learning: text("guess"),
         ..Overrides::default()
     };
     let error = load(file, &env, overrides).unwrap_err();
@@ -52,7 +52,7 @@ fn all_problems_are_reported_at_once() {
     let expected = r#"
 --concurrency = "x": expected a whole number from 1 to 10000
 --delay = "-1s": expected a duration such as "3s" or "250ms"
---learning = "bracket": expected "linear" or "off": this version has no learner "bracket"
+--learning = "guess": expected "linear", "bracket" or "off"
 COMITY_DEFAULT_LEARN_STEP = "x": expected a duration such as "3s" or "250ms"
 COMITY_DOMAINS: domains."b.org".burst = "many": expected a whole number from 1 to 10000 or "none"
 COMITY_JOB_CONCURENCY: expected a variable that exists; did you mean COMITY_JOB_CONCURRENCY?
