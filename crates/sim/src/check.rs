@@ -280,7 +280,7 @@ impl DomainLog<'_> {
         let hosts = (0..self.spec.hosts.len()).filter(|host| self.report.domains[*host] == *self.domain);
         let steps = hosts.filter_map(|host| match rule(self.report, host).learning() {
             Learning::Linear(linear) => Some(linear.step),
-            Learning::Off => None,
+            Learning::Bracket(_) | Learning::Off => None,
         });
         steps.max().unwrap_or_default()
     }

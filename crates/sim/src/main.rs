@@ -1,5 +1,5 @@
 //! `comity-sim`: the simulator as a command. `demo` plays sites with strict rate limits, `world` and `worlds` play
-//! seeds.
+//! seeds, `learning` compares learning rules.
 
 use std::process::ExitCode;
 
@@ -17,6 +17,10 @@ Usage:
   comity-sim demo                 Play sites with strict rate limits, and show the results
   comity-sim world SEED           Play the random world of a seed, and show every request
   comity-sim worlds FROM COUNT    Play many random worlds; reduce and show the first one that breaks a promise
+  comity-sim learning FROM COUNT  Compare learning rules on so many random sites; print tables
+  comity-sim learning sites FROM COUNT
+                                  One line per random site: how bracket learning did there
+  comity-sim learning site SEED   What bracket learning did on the random site of a seed
   comity-sim help                 Print this help
 
 Examples:
@@ -37,6 +41,27 @@ fn main() -> ExitCode {
         },
         ["worlds", from, count] => match (from.parse(), count.parse()) {
             (Ok(from), Ok(count)) => worlds(from, count),
+            _ => usage(&format!("FROM COUNT = {from:?} {count:?}: expected two whole numbers")),
+        },
+        ["learning", "site", seed] => match seed.parse() {
+            Ok(seed) => {
+                print!("{}", comity_sim::learning::story(seed, comity_sim::learning::Hint::Absent));
+                ExitCode::SUCCESS
+            }
+            Err(_) => usage(&format!("SEED = {seed:?}: expected a whole number")),
+        },
+        ["learning", "sites", from, count] => match (from.parse(), count.parse()) {
+            (Ok(from), Ok(count)) => {
+                print!("{}", comity_sim::learning::sites(from, count, comity_sim::learning::Hint::Absent));
+                ExitCode::SUCCESS
+            }
+            _ => usage(&format!("FROM COUNT = {from:?} {count:?}: expected two whole numbers")),
+        },
+        ["learning", from, count] => match (from.parse(), count.parse()) {
+            (Ok(from), Ok(count)) if count > 0 => {
+                print!("{}", comity_sim::learning::report(from, count));
+                ExitCode::SUCCESS
+            }
             _ => usage(&format!("FROM COUNT = {from:?} {count:?}: expected two whole numbers")),
         },
         ["help" | "--help" | "-h"] => {

@@ -4,5 +4,6 @@ mod behaviours;
 mod checkers;
 mod edge_cases;
 mod examples;
+mod learning;
 mod requirements;
 mod worlds;
