@@ -115,9 +115,9 @@ pub enum FillStep {
 }
 
 /// A group of failed tasks is counted up to this.
-pub(crate) const GROUP_COUNTED_MAX: u32 = 10_000;
+pub(crate) const GROUP_COUNTED_MAX: u32 = 5_000;
 /// How many of the tasks that were skipped last are read to group them.
-pub(crate) const SKIPPED_READ_MAX: u32 = 10_000;
+pub(crate) const SKIPPED_READ_MAX: u32 = 5_000;
 /// At most this many groups of failed tasks.
 pub(crate) const GROUPS_MAX: usize = 50;
 

@@ -21,9 +21,15 @@ impl Tx<'_> {
         let JobQuery { like, state, older_than, limit } = query;
         // Whether somebody works on a job that is not over is only known when it was read.
         let stored = state.as_deref().map(|word| if word == "stopped" { "running" } else { word });
+        let in_state = match state.as_deref() {
+            // Nobody works on the others.
+            Some("running") => {
+                "state = $3 AND id IN (SELECT job_id FROM worker UNION SELECT job_id FROM filler)"
+            }
+            _ => "($3::text IS NULL OR state = $3)",
+        };
         let sql = format!(
-            "{JOBS} WHERE id < $1 AND ($2 = '' OR position($2 IN name) > 0) AND ($3::text IS NULL OR state = $3)
-            ORDER BY id DESC LIMIT $4"
+            "{JOBS} WHERE id < $1 AND ($2 = '' OR position($2 IN name) > 0) AND {in_state} ORDER BY id DESC LIMIT $4"
         );
         let (limit, mut before, mut found) =
             (*limit as usize, older_than.map_or(i64::MAX, id_of), Vec::new());

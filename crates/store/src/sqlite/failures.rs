@@ -22,7 +22,14 @@ impl Tx<'_> {
         // Whether somebody works on a job that is not over is only known when it was read.
         let stored = state.as_deref().map(|word| if word == "stopped" { "running" } else { word });
         let named = if like.is_empty() { "?2 = ''" } else { "instr(name, ?2)" };
-        let in_state = if stored.is_some() { "state = ?3" } else { "?3 IS NULL" };
+        let in_state = match state.as_deref() {
+            None => "?3 IS NULL",
+            // Nobody works on the others.
+            Some("running") => {
+                "state = ?3 AND id IN (SELECT job_id FROM workers UNION SELECT job_id FROM fillers)"
+            }
+            Some(_) => "state = ?3",
+        };
         let sql = format!("{JOBS} WHERE id < ?1 AND {named} AND {in_state} ORDER BY id DESC LIMIT ?4");
         let (limit, mut before, mut found) =
             (*limit as usize, older_than.map_or(i64::MAX, |job| job.0 as i64), Vec::new());
