@@ -66,9 +66,9 @@ for (const javaScriptEnabled of [true, false]) {
     });
     assert.equal((await domain(garden)).adaptive_delay_floor_seconds, 0.1);
     await act(page, path, 'Pin');
-    assert.equal((await domain(garden)).pinned, true);
+    await until('it is pinned', async () => (await domain(garden)).pinned);
     await act(page, path, 'Unpin');
-    assert.equal((await domain(garden)).pinned, false);
+    await until('it is unpinned', async () => !(await domain(garden)).pinned);
     assert.match(await act(page, path, 'Release permits'), /^Releases \d+ permits?; /);
     assert.match(await act(page, path, 'Reset'), /^Forgets the learned delay of /);
     assert.equal((await domain(garden)).adaptive_delay_seconds, 0);
