@@ -279,7 +279,7 @@ impl Stage {
 /// The name of the command: its first words.
 fn name(args: &[impl AsRef<str>]) -> String {
     let words: Vec<&str> = args.iter().map(AsRef::as_ref).filter(|arg| *arg != "--json").collect();
-    let of_two = ["sources", "items", "wiki", "jobs", "domains", "config"];
+    let of_two = ["sources", "items", "wiki", "jobs", "domains", "config", "proxy"];
     let count = match words[..] {
         ["sources", "cadence", ..] => 3,
         [first, ..] if of_two.contains(&first) => 2,
